@@ -36,21 +36,26 @@ pub fn run(args: ServerArgs) -> Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
     let store = tierstone::find_files(&settings.database.directories)?;
     tell_of_segments(store.as_ref(), &settings);
+    // Before the start, which may take long: a reload asked for meanwhile is carried out after it, and never the end.
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGHUP])?;
     let bar = Opening::new();
     let node = Node::start_with(&settings, &mut |seen| bar.show(seen))?;
     drop(bar);
     tell_of_additions(store.as_ref())?;
     tell_of_databases(&node, databases);
     let stop = node.stopper();
-    let mut signals =
-        signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
-    if !node.tls_addresses().is_empty() {
-        signals.add_signal(signal_hook::consts::SIGHUP)?;
-    }
-    let reload_tls = node.tls_reloader();
+    signals.add_signal(signal_hook::consts::SIGINT)?;
+    signals.add_signal(signal_hook::consts::SIGTERM)?;
+    let (reload_tls, has_tls) = (node.tls_reloader(), !node.tls_addresses().is_empty());
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            if signal == signal_hook::consts::SIGHUP { reload_tls() } else { stop() }
+            match signal {
+                signal_hook::consts::SIGHUP if has_tls => reload_tls(),
+                signal_hook::consts::SIGHUP => {
+                    tracing::warn!("SIGHUP has no effect: without tls-listen there is nothing to read again");
+                }
+                _ => stop(),
+            }
         }
     })?;
     // After the signals are caught: whoever reads that it listens may stop it in good order.

@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{Folder, Server, ask, program, spawn, spawn_command};
+use common::{Folder, PATIENCE, Server, ask, program, spawn, spawn_command};
+use rustix::process::Signal;
 use std::net::TcpListener;
 use std::path::Path;
+use tierstone_base::{Clock, SystemClock};
 
 const SMALL: [&str; 6] = ["--segment-size", "128KiB", "--memory", "32MiB", "--shards", "2"];
 
@@ -38,6 +40,44 @@ fn a_server_that_ends_at_once_does_not_say_that_it_ended_in_good_order() {
     assert_eq!(server.next_line(), "stopped at once: the next start recovers the store");
     let server = Server::start(&folder, &small(&[]));
     assert!(server.greeting.contains("recovered after a crash"), "{}", server.greeting);
+    server.stop();
+}
+
+/// A reload, which `deploy/tierstone.service` asks for by a signal, ends no server that has nothing to read again.
+#[test]
+fn a_reload_without_tls_is_told_to_have_no_effect() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&[]));
+    let clock = SystemClock::new();
+    for round in 1..=2 {
+        server.signal(Signal::HUP);
+        while folder.complaints().matches("SIGHUP has no effect").count() < round {
+            assert!(clock.now().monotonic_us < PATIENCE.as_micros() as u64, "nothing is told");
+            ask(&mut server.connect(), &[b"PING"]);
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn a_limit_on_open_files_below_the_clients_is_told_and_none_above_it_is_taken() {
+    let folder = Folder::new();
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -n 500 && exec \"$@\"", "sh"]).arg(program().get_program());
+    for (name, _) in program().get_envs() {
+        limited.env_remove(name);
+    }
+    limited.args(on(&folder, &["data"])).args(["--maxclients", "300"]);
+    let Ok(server) = spawn_command(&folder, limited).listening() else {
+        panic!("it does not start: {}", folder.complaints())
+    };
+    let said = folder.complaints();
+    assert!(said.contains("the limit on open files is 500, too few for the 600 clients"), "{said}");
+    let mut client = server.connect();
+    let refused = client.command(&[b"CONFIG", b"SET", b"maxclients", b"469"]).unwrap();
+    let error = refused.error().unwrap_or_default().into_owned();
+    assert!(error.ends_with("the specified number of clients, try with 468"), "{error}");
+    ask(&mut client, &[b"CONFIG", b"SET", b"maxclients", b"468"]);
     server.stop();
 }
 

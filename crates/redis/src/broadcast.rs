@@ -33,6 +33,14 @@ impl Host {
         }
     }
 
+    /// Ends a connection of this shard: it is served no more. `at_once`: what is on its way to it is lost. What it listens to
+    /// ends with the connection, for a transaction may still be taken back with all that it would have told others.
+    pub(crate) fn end(&mut self, connection: ConnectionId, at_once: bool) {
+        let Some(session) = self.sessions.get_mut(&connection) else { return };
+        session.is_closing = true;
+        self.outputs.push(Output::Close { connection, at_once });
+    }
+
     fn tell_listening(
         &mut self,
         (index, count): (ShardId, u16),
@@ -54,7 +62,9 @@ impl Host {
         channel: &[u8],
         payload: &[u8],
     ) -> u64 {
-        let receivers = self.channels.receivers_elsewhere(kind, channel);
+        let mut work = 0;
+        let receivers = self.channels.receivers_elsewhere(kind, channel, &mut work);
+        self.work.add(work);
         if receivers == 0 {
             return 0;
         }

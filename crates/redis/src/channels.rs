@@ -52,29 +52,36 @@ impl Channels {
         }
     }
 
-    /// How many listeners of other shards get a message to `name`.
-    pub fn receivers_elsewhere(&self, kind: ChannelKind, name: &[u8]) -> u64 {
+    /// How many listeners of other shards get a message to `name`; adds to `work` what the patterns have cost, in units of
+    /// about a nanosecond.
+    pub fn receivers_elsewhere(&self, kind: ChannelKind, name: &[u8], work: &mut u64) -> u64 {
         let direct = self.elsewhere.get(&(kind, name.to_vec())).copied().unwrap_or(0);
         let patterns = self
             .elsewhere
             .range((ChannelKind::Pattern, Vec::new())..(ChannelKind::Shard, Vec::new()))
-            .filter(|((_, pattern), _)| kind == ChannelKind::Channel && glob::matches(pattern, name))
+            .filter(|((_, pattern), _)| {
+                kind == ChannelKind::Channel && glob::matches_counted(pattern, name, work)
+            })
             .map(|(_, count)| count);
         direct + patterns.sum::<u64>()
     }
 
     /// Who gets a message to `name`: the listeners of the channel itself, then those of each pattern
-    /// that matches, with the pattern. A connection may be among several of them.
+    /// that matches, with the pattern. A connection may be among several of them. Adds to `work` what the patterns have
+    /// cost, in units of about a nanosecond.
     pub fn receivers<'a>(
         &'a self,
         kind: ChannelKind,
         name: &'a [u8],
+        work: &'a mut u64,
     ) -> impl Iterator<Item = (Option<&'a [u8]>, &'a BTreeSet<ConnectionId>)> + 'a {
         let direct = self.listeners.get(&(kind, name.to_vec())).into_iter().map(|ids| (None, ids));
         let patterns = self
             .listeners
             .range((ChannelKind::Pattern, Vec::new())..(ChannelKind::Shard, Vec::new()))
-            .filter(move |((_, pattern), _)| kind == ChannelKind::Channel && glob::matches(pattern, name))
+            .filter(move |((_, pattern), _)| {
+                kind == ChannelKind::Channel && glob::matches_counted(pattern, name, work)
+            })
             .map(|((_, pattern), ids)| (Some(pattern.as_slice()), ids));
         direct.chain(patterns)
     }
@@ -105,9 +112,9 @@ mod tests {
         channels.note_elsewhere(ChannelKind::Channel, b"news".to_vec(), true);
         channels.note_elsewhere(ChannelKind::Pattern, b"n*".to_vec(), true);
         channels.note_elsewhere(ChannelKind::Shard, b"news".to_vec(), true);
-        assert_eq!(channels.receivers_elsewhere(ChannelKind::Channel, b"news"), 2);
-        assert_eq!(channels.receivers_elsewhere(ChannelKind::Shard, b"news"), 1);
-        assert_eq!(channels.receivers_elsewhere(ChannelKind::Channel, b"other"), 0);
+        assert_eq!(channels.receivers_elsewhere(ChannelKind::Channel, b"news", &mut 0), 2);
+        assert_eq!(channels.receivers_elsewhere(ChannelKind::Shard, b"news", &mut 0), 1);
+        assert_eq!(channels.receivers_elsewhere(ChannelKind::Channel, b"other", &mut 0), 0);
         assert_eq!(channels.count(ChannelKind::Channel, b"news"), 2);
         channels.note_elsewhere(ChannelKind::Channel, b"news".to_vec(), false);
         assert!(channels.unsubscribe(ChannelKind::Channel, b"news", 1));

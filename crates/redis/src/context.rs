@@ -7,6 +7,7 @@ use crate::making::Plan;
 use crate::number;
 use crate::recipe::{Bytes, Mix, Recipe, Source};
 use crate::stream::{ReplyPart, STREAM_ABOVE_BYTES};
+use crate::work;
 use std::borrow::Cow;
 use std::ops::Range;
 use tierstone_base::{Error, ErrorKind};
@@ -100,13 +101,15 @@ pub fn error_text(error: &Error) -> Cow<'static, str> {
     format!("{prefix}{}", error.message()).into()
 }
 
-/// Hits and misses of reads.
+/// Hits and misses of reads, and the work of the run that has made them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     /// Keys that were found.
     pub hits: u64,
     /// Keys that were not.
     pub misses: u64,
+    /// The run's work, in units of about a nanosecond.
+    pub work: u64,
 }
 
 impl ReadCounts {
@@ -194,6 +197,7 @@ impl Context<'_, '_> {
             None => Ok(None),
             Some(Text::Whole(record)) => {
                 self.scratch.extend_from_slice(record.value);
+                self.reads.work += work::of_bytes(record.value.len());
                 Ok(Some(record.meta.expiry_ms))
             }
             Some(Text::Large(map, expiry_ms)) => {
@@ -207,7 +211,9 @@ impl Context<'_, '_> {
     pub fn read_scratch(&mut self, key: &[u8], map: &LargeMap, range: Range<u64>) -> Run {
         self.scratch.clear();
         let place = self.view.place(self.db, key)?;
-        Ok(self.view.read_large(place, map, range, self.scratch)?)
+        self.view.read_large(place, map, range, self.scratch)?;
+        self.reads.work += work::of_bytes(self.scratch.len());
+        Ok(())
     }
 
     /// Overwrites a part of the string at `key` (`text`, if there is one), which may lie beyond its

@@ -6,6 +6,7 @@ use crate::acl::log::AclLog;
 use crate::args::Args;
 use crate::bundle::Bundle;
 use crate::channels::Channels;
+use crate::commandstats::place_of;
 use crate::context::{Halt, ReadCounts};
 pub use crate::counters::{Counters, Throughput, Transport};
 use crate::events::Events;
@@ -19,6 +20,7 @@ use crate::settings::{PROTECTED_MODE, Setting, Settings};
 use crate::table::Command;
 use crate::timing::Timing;
 use crate::tracking::Tracking;
+use crate::work::Work;
 use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, Now, Seq, ShardId};
@@ -100,10 +102,12 @@ pub enum Output {
         /// Which.
         connection: ConnectionId,
     },
-    /// The connection ends now.
+    /// The connection ends.
     Close {
         /// Which.
         connection: ConnectionId,
+        /// Whether what was not sent, and what waits, is lost; otherwise it ends when it has been answered.
+        at_once: bool,
     },
     /// The databases change: make the changed map durable, give it to every shard
     /// ([`crate::Executor::apply_map`]), then call [`crate::Executor::map_changed`] here.
@@ -423,6 +427,8 @@ pub struct Host {
     pub(crate) is_partial: bool,
     /// Takes the time of commands.
     pub(crate) timing: Timing,
+    /// Counts their work.
+    pub(crate) work: Work,
     /// The commands of the transaction at hand that have run, and whether they failed.
     pub(crate) ran: Vec<(&'static Command, bool)>,
     /// What it, or a command over several shards, has read.
@@ -464,6 +470,7 @@ impl Host {
             latencies: Latencies::default(),
             is_partial: false,
             timing: Timing::default(),
+            work: Work::default(),
             ran: Vec::new(),
             ran_reads: ReadCounts::default(),
         }
@@ -474,6 +481,37 @@ impl Host {
     pub(crate) fn is_protected(&self) -> bool {
         let setting = self.settings.get(PROTECTED_MODE);
         setting.is_some_and(|setting| setting.value == "yes") && self.users.is_open()
+    }
+}
+
+impl Host {
+    /// A run over several commands or shards counts for nothing: it will be made again, or not at all.
+    pub(crate) fn forget_run(&mut self) {
+        self.ran.clear();
+        self.ran_reads = ReadCounts::default();
+    }
+
+    /// Counts what a run over several commands or shards has done that has come to its end.
+    pub(crate) fn count_run(&mut self) {
+        let ReadCounts { hits, misses, .. } = std::mem::take(&mut self.ran_reads);
+        self.counters.hits += hits;
+        self.counters.misses += misses;
+        for (command, has_failed) in self.ran.drain(..) {
+            self.counters.call(place_of(command));
+            if has_failed {
+                self.counters.of_commands.note_failed(command, b"-");
+            }
+        }
+    }
+
+    /// Takes back what a transaction did that has not come to its end.
+    pub(crate) fn restore(&mut self, connection: ConnectionId, db: u32, outputs: usize) {
+        self.outputs.truncate(outputs);
+        self.forget_run();
+        self.restore_tracking();
+        if let Some(session) = self.sessions.get_mut(&connection) {
+            session.db = db;
+        }
     }
 }
 

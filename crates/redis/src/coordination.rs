@@ -397,10 +397,15 @@ impl<E: Engine> Executor<E> {
                 plan: Some(plan),
             };
             let ran = run_handler(&mut view, handler, queued.args.args(), &mut setting, reply);
+            host.work.add(reads.work);
             (*made, host.ran_reads) = (plan.made.take(), reads);
             return ran;
         }
         let Origin::Connection(connection) = task.origin else { return Ok(()) };
+        match commands.iter().all(|queued| matches!(queued.command.action, Action::Data(_))) {
+            true => host.work.begin_piece(),
+            false => host.work.begin_unbounded_piece(),
+        }
         ReplyWriter::new(reply, task.version).array(commands.len());
         let mut is_missing = false;
         for queued in commands.iter() {
@@ -529,7 +534,9 @@ impl<E: Engine> Executor<E> {
             effects.retain(Output::is_about_setting);
         }
         if !begins_anew {
+            let outputs = self.host.outputs.len();
             self.host.outputs.append(&mut effects);
+            self.change_users_by(outputs);
             self.send_remembered(remembered);
         }
         if has_writes {

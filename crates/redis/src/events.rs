@@ -247,7 +247,9 @@ impl<E: Engine> Executor<E> {
     fn publish_at(&mut self, channel: &[u8], payload: &[u8], gate: Seq) {
         let kind = ChannelKind::Channel;
         deliver(&mut self.host, kind, channel, payload, gate);
-        let elsewhere = self.host.channels.receivers_elsewhere(kind, channel);
+        let mut work = 0;
+        let elsewhere = self.host.channels.receivers_elsewhere(kind, channel, &mut work);
+        self.host.work.add(work);
         if elsewhere == 0 {
             return;
         }

@@ -18,6 +18,7 @@ use crate::args::Args;
 use crate::backup::Backups;
 use crate::bundle::Bundles;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
+use crate::expected::ExpectedReplies;
 use crate::latency::Spikes;
 use crate::making::{Making, Plan};
 use crate::retries::{Retries, Tries};
@@ -96,11 +97,15 @@ pub struct Executor<E> {
     pub(crate) positions: Vec<Position>,
     /// Tasks that the engine was too busy for.
     pub(crate) retries: Retries,
+    /// Walks whose pages were not looked at whole.
+    pub(crate) walking: BTreeSet<TaskId>,
     /// Tasks that wait for a sequence to be durable.
     pub(crate) durable_waits: BTreeMap<(Seq, TaskId), ()>,
     /// Tasks that wait for a time.
     pub(crate) timers: BTreeMap<(u64, TaskId), ()>,
     pub(crate) participant: Participant,
+    /// What replies that are waited for will take.
+    pub(crate) expected: ExpectedReplies,
     pub(crate) backups: Backups,
     /// The tasks of the batches that this shard coordinates, by number.
     pub(crate) batches: BTreeMap<u64, TaskId>,
@@ -158,6 +163,7 @@ impl<E: Engine> Executor<E> {
             (settings.held_bytes_max, Account::new(settings.held_bytes_max));
         host.listening = Account::new(settings.held_bytes_max / 2);
         let mut executor = Executor {
+            expected: ExpectedReplies::of(&shard.engine().statistics()),
             shard,
             host,
             tasks: Map::default(),
@@ -165,6 +171,7 @@ impl<E: Engine> Executor<E> {
             scratch: Vec::new(),
             positions: Vec::new(),
             retries: Retries::default(),
+            walking: BTreeSet::new(),
             durable_waits: BTreeMap::new(),
             timers: BTreeMap::new(),
             participant: Participant::default(),
@@ -276,6 +283,7 @@ impl<E: Engine> Executor<E> {
     /// One step of the shard: device completions in, what became known out. To be called when there
     /// are completions, messages or requests since the last, and at [`Executor::next_step_at_us`].
     pub fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, outputs: &mut Vec<Output>) {
+        self.go_on_walking(now);
         let mut events = std::mem::take(&mut self.events);
         self.shard.step(now, completions, &mut events);
         for event in events.drain(..) {
@@ -394,7 +402,8 @@ impl<E: Engine> Executor<E> {
         let has_untold = !self.host.outputs.is_empty()
             || self.bundles.has_any_to_send()
             || self.shard.tracking.has_stale();
-        let retry = (!self.retries.is_empty() || has_untold).then_some(0);
+        let is_retried = !self.retries.is_empty() || self.participant.has_deferred();
+        let retry = (is_retried || !self.walking.is_empty() || has_untold).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
         let backup = self.backups.next_step_at_us();
@@ -535,7 +544,9 @@ impl<E: Engine> Executor<E> {
                 self.finish(now, task, b"+OK\r\n", 0, false);
             }
             Err(error) => {
-                let text = format!("-{}\r\n", crate::context::error_text(&error));
+                // A settings file's errors show its lines.
+                let words = crate::context::error_text(&error).replace(['\r', '\n'], " ");
+                let text = format!("-{words}\r\n");
                 self.finish(now, task, text.as_bytes(), 0, false);
             }
         }

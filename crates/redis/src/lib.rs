@@ -14,7 +14,8 @@
 //! 10. [`remote`], `forward` and [`coordination`] are what several shards do together;
 //! 11. [`timing`], [`slowlog`], [`latency`], [`monitor`], [`events`] and [`operators`] are for those who look into the server;
 //! 12. [`tracking`] tells clients which of their copies are stale; [`clients`] what clients take of memory;
-//! 13. [`opening`] is what they are told while a store is being opened.
+//! 13. [`opening`] is what they are told while a store is being opened;
+//! 14. `work` counts what requests cost, so that none of a client's keeps others waiting behind all that he has sent.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -41,6 +42,7 @@ mod energy;
 mod events;
 pub mod everywhere;
 mod executor;
+mod expected;
 mod fold;
 mod forward;
 mod gathered;
@@ -76,6 +78,7 @@ pub mod tracking;
 pub mod upload;
 mod verify;
 pub mod walk;
+mod work;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use acl::invariants;
@@ -90,3 +93,4 @@ pub use map_request::MapRequest;
 pub use remote::Message;
 pub use session::{ConnectionId, ConnectionInfo};
 pub use upload::{Begun, Staged, Ticket, UPLOAD_ABOVE_BYTES};
+pub use work::TURN_WORK_MAX;

@@ -56,6 +56,7 @@ pub(crate) fn rehearse(
                     plan: None,
                 };
                 run_handler(view, handler, args, &mut setting, reply)?;
+                crate::work::check(rehearsal.reads.work)?;
                 view.check_held(reply.len() as u64)?;
             }
             _ if queued.command.name == "select" => {

@@ -17,7 +17,7 @@ use tierstone_engine::Engine;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// The longest key, in bytes.
-const KEY_SIZE_MAX_BYTES: usize = 65_535;
+pub(crate) const KEY_SIZE_MAX_BYTES: usize = 65_535;
 const KEY_TOO_LONG: &str = "ERR key is longer than 65535 bytes";
 
 /// Whether a command's answers are messages of channels, which `CLIENT REPLY` does not keep back.
@@ -241,7 +241,7 @@ impl<E: Engine> Executor<E> {
             return refusal;
         }
         if session.transaction.is_some()
-            && let Some(text) = refused_inside(command)
+            && let Some(text) = refused_inside(command).or_else(|| refused_setting(command, args))
         {
             return Admitted::Refused(text.into());
         }
@@ -257,7 +257,11 @@ impl<E: Engine> Executor<E> {
         }
         let is_data = matches!(command.action, Action::Data(_)) && session.transaction.is_none();
         // Where memory is short, a connection has one request that waits.
-        if session.has_suspended() && (!is_data || self.host.account.is_full()) {
+        let has_enough = || {
+            let all = self.tasks.len();
+            self.expected.are_enough(session.suspended(), all, self.host.connection_bytes)
+        };
+        if session.has_suspended() && (!is_data || self.host.account.is_full() || has_enough()) {
             return Admitted::Wait;
         }
         if let Some(text) = crate::monitor::refused_to(session, command) {
@@ -449,7 +453,7 @@ impl<E: Engine> Executor<E> {
         let Some(session) = self.host.sessions.get(&connection) else {
             return Outcome::Close { gate: 0 };
         };
-        if session.conflicts(&self.positions) {
+        if session.conflicts(&self.positions) || command.is_long() && session.has_suspended() {
             return self.block(connection);
         }
         let (db, version) = (session.db, session.version);
@@ -550,6 +554,14 @@ pub(crate) fn refused_inside(command: &Command) -> Option<&'static str> {
         _ if command.has(flag::NO_MULTI) => Some("ERR Command not allowed inside a transaction"),
         _ => None,
     }
+}
+
+/// Why a setting may not be changed in a transaction, if so: what leads away from `relaxed` is answered when all is
+/// durable that was answered before, and the answer of a transaction does not wait for that.
+fn refused_setting(command: &Command, args: Args<'_>) -> Option<&'static str> {
+    let is_named = || (2..args.len()).step_by(2).any(|at| args.at(at).eq_ignore_ascii_case(b"durability"));
+    (command.name == "config|set" && is_named())
+        .then_some("ERR CONFIG SET durability is not allowed inside a transaction")
 }
 
 fn is_exec(command: &Command) -> bool {

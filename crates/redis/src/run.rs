@@ -2,7 +2,6 @@
 
 use crate::account::Held;
 use crate::args::Args;
-use crate::commandstats::place_of;
 use crate::context::{Context, Halt, ReadCounts, error_text};
 use crate::control::{Control, EngineFacts, Flow, Host, Output};
 use crate::events::Events;
@@ -14,7 +13,8 @@ use crate::stream::ReplyPart;
 use crate::table::{Action, Command, TaskKind};
 use crate::task::{Origin, State, Task, Work};
 use crate::tracking::{is_use, writer_of};
-use tierstone_base::{ErrorKind, Now, Seq};
+use crate::work;
+use tierstone_base::{Error, ErrorKind, Now, Seq};
 use tierstone_engine::Engine;
 use tierstone_store::{FetchFailure, LockMode, RunOutcome, Stop, TaskId, View, WatchedKey};
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -82,7 +82,10 @@ pub(crate) fn run_handler(
         parts: setting.parts.as_deref_mut(),
         plan: setting.plan.as_deref_mut(),
     };
-    match handler(&mut context) {
+    let ran = handler(&mut context);
+    let bytes = reply.len().saturating_sub(start) + setting.scratch.len();
+    setting.reads.work += work::of_args(args) + work::of_bytes(bytes);
+    match ran {
         Ok(()) => Ok(()),
         Err(Halt::Suspend) => {
             reply.truncate(start);
@@ -174,6 +177,7 @@ impl<E: Engine> Executor<E> {
             run_handler(view, handler, args, &mut setting, reply)
         });
         shard.tracking.set_writer(None);
+        host.work.add(reads.work);
         match outcome {
             RunOutcome::Done { gate, .. } => {
                 host.counters.hits += reads.hits;
@@ -217,6 +221,7 @@ impl<E: Engine> Executor<E> {
         let (db, version) = (session.db, session.version);
         let Executor { shard, workspace, scratch, host, .. } = self;
         let held_bytes_max = host.held_bytes_max;
+        host.work.begin_piece();
         // Commands with effects outside the view run once: first it is seen that nothing is missing.
         if commands.iter().any(|queued| !matches!(queued.command.action, Action::Data(_))) {
             let outcome = shard.run(now, workspace, failures, |view| {
@@ -229,9 +234,14 @@ impl<E: Engine> Executor<E> {
                 view.roll_back(start);
                 ran
             });
-            if matches!(outcome, RunOutcome::Suspended) {
-                return Ran::Suspended;
+            match outcome {
+                RunOutcome::Done { .. } => {}
+                RunOutcome::Suspended => return Ran::Suspended,
+                // Nothing with effects outside the view was carried out: those could not be taken back.
+                RunOutcome::Failed(error) => return discarded(&error, version, reply),
             }
+            // All of it was looked at.
+            host.work.begin_unbounded_piece();
         }
         host.events.roll_back(0);
         shard.tracking.set_writer(writer_of(tracker));
@@ -260,12 +270,7 @@ impl<E: Engine> Executor<E> {
             RunOutcome::Failed(error) => {
                 reply.truncate(start);
                 host.restore(connection, db, outputs);
-                if error.kind() == ErrorKind::Retry {
-                    return Ran::Retry;
-                }
-                let text = format!("EXECABORT Transaction discarded: {}", error_text(&error));
-                ReplyWriter::new(reply, version).error(text);
-                Ran::Done(0)
+                discarded(&error, version, reply)
             }
         }
     }
@@ -380,6 +385,7 @@ impl<E: Engine> Executor<E> {
         let mut reply = Vec::new();
         let failures = std::mem::take(&mut task.failures);
         self.tracker = task.tracker;
+        let outputs = self.host.outputs.len();
         let ran = match (&task.work, task.origin) {
             (Work::Command { command, args }, _) => {
                 self.run_command(now, command, args.args(), (task.db, task.version), &failures, &mut reply)
@@ -403,6 +409,9 @@ impl<E: Engine> Executor<E> {
             Ran::Done(gate) if !self.parts.is_empty() => self.begin_stream(now, id, task, reply, gate),
             Ran::Done(gate) => {
                 self.follow_settings(now, 0);
+                if let Work::Transaction { .. } = task.work {
+                    self.change_users_by(outputs);
+                }
                 self.finish_task(now, (id, task), reply, gate, false);
             }
             Ran::Retry => {
@@ -464,6 +473,7 @@ impl<E: Engine> Executor<E> {
                 if let Some(session) = self.host.sessions.get_mut(&connection) {
                     session.resume(id);
                     self.host.counters.note_error(&reply);
+                    self.expected.note(reply.len());
                     let bytes = if task.is_silent { Vec::new() } else { reply };
                     self.host.outputs.push(Output::Reply { connection, task: id, bytes, gate, closes });
                     self.resume_session(connection);
@@ -508,6 +518,16 @@ impl<E: Engine> Executor<E> {
     }
 }
 
+/// What becomes of a transaction that failed as a whole.
+fn discarded(error: &Error, version: Version, reply: &mut Vec<u8>) -> Ran {
+    if error.kind() == ErrorKind::Retry {
+        return Ran::Retry;
+    }
+    let text = format!("EXECABORT Transaction discarded: {}", error_text(error));
+    ReplyWriter::new(reply, version).error(text);
+    Ran::Done(0)
+}
+
 /// Runs one command of a transaction.
 pub(crate) fn run_queued(
     view: &mut View<'_>,
@@ -530,7 +550,6 @@ pub(crate) fn run_queued(
         Action::Data(handler) => {
             let mut reads = ReadCounts::default();
             let value_size_max_bytes = host.settings.value_size_max_bytes;
-            let (reads, scratch) = (&mut reads, scratch);
             let events = &mut host.events;
             let mut setting = Setting {
                 db,
@@ -538,12 +557,14 @@ pub(crate) fn run_queued(
                 is_use,
                 value_size_max_bytes,
                 scratch,
-                reads,
+                reads: &mut reads,
                 events,
                 parts: None,
                 plan: None,
             };
-            run_handler(view, handler, args, &mut setting, reply)?;
+            let ran = run_handler(view, handler, args, &mut setting, reply);
+            host.work.add(reads.work);
+            ran?;
             // Before anything is applied: an error of one command only would leave the others' effects.
             view.check_held(reply.len() as u64)?;
             host.ran_reads.hits += reads.hits;
@@ -558,39 +579,9 @@ pub(crate) fn run_queued(
         Action::Task(kind) => crate::task_command::answer_queued(now, kind, queued, version, reply),
         Action::Container => unreachable!("a container is never queued"),
     }
+    host.work.check_piece()?;
     host.counters.note_error(&reply[start..]);
     host.ran.push((queued.command, reply.get(start) == Some(&b'-')));
     host.note_queued(now, connection, (queued.command, began_ns), args);
     Ok(())
-}
-
-impl Host {
-    /// A run over several commands or shards counts for nothing: it will be made again, or not at all.
-    pub(crate) fn forget_run(&mut self) {
-        self.ran.clear();
-        self.ran_reads = ReadCounts::default();
-    }
-
-    /// Counts what a run over several commands or shards has done that has come to its end.
-    pub(crate) fn count_run(&mut self) {
-        let ReadCounts { hits, misses } = std::mem::take(&mut self.ran_reads);
-        self.counters.hits += hits;
-        self.counters.misses += misses;
-        for (command, has_failed) in self.ran.drain(..) {
-            self.counters.call(place_of(command));
-            if has_failed {
-                self.counters.of_commands.note_failed(command, b"-");
-            }
-        }
-    }
-
-    /// Takes back what a transaction did that has not come to its end.
-    pub(crate) fn restore(&mut self, connection: ConnectionId, db: u32, outputs: usize) {
-        self.outputs.truncate(outputs);
-        self.forget_run();
-        self.restore_tracking();
-        if let Some(session) = self.sessions.get_mut(&connection) {
-            session.db = db;
-        }
-    }
 }

@@ -159,6 +159,8 @@ pub struct Session {
     pub is_blocked: bool,
     /// Uploaded arguments of requests that were taken, and their shards.
     pub uploads: Vec<(ShardId, ValueId)>,
+    /// The change of users that it has asked for last.
+    pub(crate) users_change: Option<TaskId>,
     pending: Vec<(TaskId, Position)>,
     barriers: Vec<TaskId>,
 }
@@ -206,6 +208,7 @@ impl Session {
             is_closing: false,
             is_blocked: false,
             uploads: Vec::new(),
+            users_change: None,
             pending: Vec::new(),
             barriers: Vec::new(),
         };
@@ -231,9 +234,19 @@ impl Session {
         !self.pending.is_empty() || !self.barriers.is_empty()
     }
 
+    /// How many of its requests are suspended, about: one with several keys counts for each.
+    pub fn suspended(&self) -> usize {
+        self.pending.len() + self.barriers.len()
+    }
+
     /// Whether something of it is suspended that everything else waits for.
     pub fn has_barrier(&self) -> bool {
         !self.barriers.is_empty()
+    }
+
+    /// Whether it has asked for a change of users, and waits for the answer.
+    pub(crate) fn waits_for_users(&self) -> bool {
+        self.users_change.is_some_and(|task| self.barriers.contains(&task))
     }
 
     /// Whether a data command on these positions must wait for suspended ones: two reads of a key as well,

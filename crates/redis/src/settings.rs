@@ -20,6 +20,13 @@ pub enum SettingKind {
         /// The largest.
         max: i64,
     },
+    /// A number of clients from 1 on.
+    Clients {
+        /// The largest.
+        max: i64,
+        /// The largest that the operating system has descriptors for.
+        possible: i64,
+    },
     /// A number of bytes in a range, written with or without a unit.
     Bytes {
         /// The smallest.
@@ -91,7 +98,7 @@ pub struct Settings {
 }
 
 /// The shortest limit that `proto-max-bulk-len` may be set to.
-const VALUE_LIMIT_MIN_BYTES: u64 = 1 << 20;
+pub(crate) const VALUE_LIMIT_MIN_BYTES: u64 = 1 << 20;
 /// The longest.
 pub(crate) const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
 
@@ -211,6 +218,16 @@ impl Settings {
             SettingKind::Integer { min, max } => match crate::number::integer(value.as_bytes()) {
                 Some(number) if (*min..=*max).contains(&number) => Ok(number.to_string()),
                 Some(_) => Err(format!("argument must be between {min} and {max} inclusive")),
+                None => Err("argument couldn't be parsed into an integer".into()),
+            },
+            SettingKind::Clients { max, possible } => match crate::number::integer(value.as_bytes()) {
+                Some(number) if !(1..=*max).contains(&number) => {
+                    Err(format!("argument must be between 1 and {max} inclusive"))
+                }
+                Some(number) if number > *possible => Err(format!(
+                    "The operating system is not able to handle the specified number of clients, try with {possible}"
+                )),
+                Some(number) => Ok(number.to_string()),
                 None => Err("argument couldn't be parsed into an integer".into()),
             },
             SettingKind::Bytes { min, max } => match parse_bytes(value) {

@@ -265,6 +265,13 @@ impl Command {
         matches!(self.name, "bitfield" | "bitfield_ro" | "dump")
     }
 
+    /// Whether one request of it may be a turn's work by itself, however short it is: of one connection one is carried
+    /// out at a time, by whichever shards, since those that wait for records or for another shard come back together.
+    #[inline]
+    pub(crate) fn is_long(&self) -> bool {
+        matches!(self.name, "lcs" | "dump")
+    }
+
     /// Its name without its container's.
     pub fn own_name(&self) -> &'static str {
         self.name.split_once('|').map_or(self.name, |(_, own)| own)

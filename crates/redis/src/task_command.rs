@@ -163,10 +163,12 @@ impl<E: Engine> Executor<E> {
             None
         } else {
             self.tracker = tracker;
+            let outputs = self.host.outputs.len();
             match self.run_transaction(now, connection, &commands, &[], reply) {
                 Ran::Done(gate) => {
                     self.unwatch(connection);
                     self.follow_settings(now, 0);
+                    self.change_users_by(outputs);
                     return Ok(Outcome::Ready { gate });
                 }
                 ran => Some(ran),

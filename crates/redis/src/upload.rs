@@ -15,6 +15,7 @@ use crate::executor::Executor;
 use crate::number;
 use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
+use crate::settings::VALUE_LIMIT_MIN_BYTES;
 use crate::table;
 use crate::task::Origin;
 use std::collections::{BTreeMap, VecDeque};
@@ -172,6 +173,12 @@ impl<E: Engine> Executor<E> {
     /// The longest value, in bytes (`proto-max-bulk-len`).
     pub fn value_size_max_bytes(&self) -> u64 {
         self.host.settings.value_size_max_bytes
+    }
+
+    /// The longest argument of a request, in bytes: what `proto-max-bulk-len` says, but never less than that may be set to.
+    #[inline]
+    pub fn argument_bytes_max(&self) -> u64 {
+        self.host.settings.value_size_max_bytes.max(VALUE_LIMIT_MIN_BYTES)
     }
 
     /// A connection is about to send argument `args.len()` of a request, `len` bytes long; `args` are

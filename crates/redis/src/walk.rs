@@ -3,16 +3,21 @@
 //! A cursor is a position: the walk goes through positions in order, shard by shard, and a cursor
 //! says by its position which shard goes on. It stays valid for ever, whatever is written meanwhile:
 //! a key that exists during the whole walk is given at least once, because its position never changes.
+//!
+//! A page whose keys are long beside a long pattern is looked at piece by piece, one a step ([`TURN_WORK_MAX`]), so that
+//! others are served between.
 
 use crate::args::Args;
 use crate::commands::keys::type_name;
 use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, error_text, fail};
 use crate::executor::{Executor, Outcome};
-use crate::glob;
+use crate::glob::Pattern;
 use crate::number;
+use crate::request::KEY_SIZE_MAX_BYTES;
 use crate::session::ConnectionId;
 use crate::table::TaskKind;
 use crate::task::{Origin, Task, Work};
+use crate::work::TURN_WORK_MAX;
 use tierstone_base::{Error, Now, Position};
 use tierstone_engine::{Engine, ScanEntry};
 use tierstone_store::TaskId;
@@ -36,15 +41,24 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// Whether an entry is wanted but for its key.
     fn fits(&self, entry: &ScanEntry, now_ms: u64) -> bool {
         let is_live = entry.meta.expiry_ms == 0 || entry.meta.expiry_ms > now_ms;
         is_live
-            && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, &entry.key))
             && self
                 .type_name
                 .as_ref()
                 .is_none_or(|name| name.eq_ignore_ascii_case(type_name(entry.meta.kind).as_bytes()))
     }
+}
+
+/// A page that has come.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// Its entries that were not looked at.
+    entries: std::vec::IntoIter<ScanEntry>,
+    /// Where the next page begins, if there is one.
+    next: Option<Position>,
 }
 
 /// Which of the walks.
@@ -76,6 +90,43 @@ pub struct Walk {
     pub count: u32,
     /// The keys found so far.
     pub found: Vec<Vec<u8>>,
+    /// What of it is no message to another shard.
+    pub(crate) here: Here,
+}
+
+/// What a walk has at the shard that walks.
+#[derive(Debug, Default)]
+pub(crate) struct Here {
+    /// The pattern, once it was read.
+    pattern: Option<Pattern>,
+    /// The page that is being looked at.
+    page: Option<Page>,
+}
+
+impl Clone for Here {
+    fn clone(&self) -> Self {
+        Here::default()
+    }
+}
+
+impl Walk {
+    /// Looks at the entries of the page, until there is no more or that was much work.
+    fn look(&mut self, now_ms: u64) {
+        let Walk { wanted, found, here: Here { pattern, page }, .. } = self;
+        let mut work = 0;
+        if let (None, Some(bytes)) = (&pattern, &wanted.pattern) {
+            work += pattern.insert(Pattern::new(bytes, false, KEY_SIZE_MAX_BYTES)).work();
+        }
+        let Some(page) = page else { return };
+        while work < TURN_WORK_MAX
+            && let Some(entry) = page.entries.next()
+        {
+            let is_match = |pattern: &Pattern| pattern.matches(&entry.key, &mut work);
+            if wanted.fits(&entry, now_ms) && pattern.as_ref().is_none_or(is_match) {
+                found.push(entry.key);
+            }
+        }
+    }
 }
 
 fn parse_scan(args: Args<'_>) -> Result<Walk, Halt> {
@@ -97,7 +148,14 @@ fn parse_scan(args: Args<'_>) -> Result<Walk, Halt> {
         }
         index += 2;
     }
-    Ok(Walk { kind: WalkKind::Scan, wanted, cursor: Position(cursor), count, found: Vec::new() })
+    Ok(Walk {
+        kind: WalkKind::Scan,
+        wanted,
+        cursor: Position(cursor),
+        count,
+        found: Vec::new(),
+        here: Here::default(),
+    })
 }
 
 impl<E: Engine> Executor<E> {
@@ -118,6 +176,7 @@ impl<E: Engine> Executor<E> {
                 cursor: Position(0),
                 count: KEYS_PAGE,
                 found: Vec::new(),
+                here: Here::default(),
             },
             _ => {
                 let start = self.random_position(now);
@@ -127,6 +186,7 @@ impl<E: Engine> Executor<E> {
                     cursor: start,
                     count: 1,
                     found: Vec::new(),
+                    here: Here::default(),
                 }
             }
         };
@@ -179,9 +239,6 @@ impl<E: Engine> Executor<E> {
         {
             self.shard.engine_mut().note_past(past_ms);
         }
-        // What is not there may have been deleted by what is newest.
-        let gate = self.shard.gate(self.shard.engine().applied_seq());
-        let (index, count) = (self.shard.index(), self.shard.count());
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Work::Walk(walk) = &mut task.work else { return };
         if let Some(error) = error {
@@ -189,8 +246,39 @@ impl<E: Engine> Executor<E> {
             self.finish(now, id, text.as_bytes(), 0, false);
             return;
         }
-        let fitting = entries.into_iter().filter(|entry| walk.wanted.fits(entry, now.wall_ms));
-        walk.found.extend(fitting.map(|entry| entry.key));
+        walk.here.page = Some(Page { entries: entries.into_iter(), next });
+        self.look_at_page(now, id);
+    }
+
+    /// Goes on with the walks whose pages were not looked at whole: each has one turn a step.
+    pub(crate) fn go_on_walking(&mut self, now: Now) {
+        for id in std::mem::take(&mut self.walking) {
+            self.look_at_page(now, id);
+        }
+    }
+
+    /// Looks at the page that a walk has, or at a part of it.
+    fn look_at_page(&mut self, now: Now, id: TaskId) {
+        let now = self.shard_now(now);
+        let Some(Task { work: Work::Walk(walk), .. }) = self.tasks.get_mut(&id).map(Box::as_mut) else {
+            return;
+        };
+        walk.look(now.wall_ms);
+        match walk.here.page.take_if(|page| page.entries.as_slice().is_empty()) {
+            Some(page) => self.page_ended(now, id, page.next),
+            None => {
+                self.walking.insert(id);
+            }
+        }
+    }
+
+    /// All of a page was looked at.
+    fn page_ended(&mut self, now: Now, id: TaskId, next: Option<Position>) {
+        // What is not there may have been deleted by what is newest.
+        let gate = self.shard.gate(self.shard.engine().applied_seq());
+        let (index, count) = (self.shard.index(), self.shard.count());
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Work::Walk(walk) = &mut task.work else { return };
         let is_done = match &mut walk.kind {
             WalkKind::Scan => true,
             WalkKind::Keys => next.is_none(),

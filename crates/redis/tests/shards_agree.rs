@@ -79,3 +79,64 @@ fn a_value_that_is_no_text_is_refused() {
     let other = server.connect();
     server.check(other, &[("PING", "+PONG"), ("CONFIG SET requirepass é", "+OK")]);
 }
+
+/// What clients must say is what `CONFIG GET` tells, whoever of several that changed it at once was heard first.
+#[test]
+fn a_password_that_several_change_at_once_is_the_one_that_holds() {
+    const PASSWORDS: [&str; 4] = ["one", "two", "three", "four"];
+    for seed in 0..60 {
+        let mut random = SeededRandom::new(seed);
+        let mut server = Server::new((0..SHARDS).map(|_| MapEngine::new(0)));
+        server.delays = Some(SeededRandom::new(seed ^ 0x5eed));
+        let ids: Vec<u64> = (0..SHARDS).map(|_| server.connect()).collect();
+        for _ in 0..6 {
+            for id in &ids {
+                let password = PASSWORDS[random.below(4) as usize].as_bytes();
+                if random.chance(0.8) {
+                    server.send(*id, &[b"CONFIG", b"SET", b"requirepass", password]);
+                } else {
+                    server.send(*id, &[b"MULTI"]);
+                    server.send(*id, &[b"CONFIG", b"SET", b"requirepass", password]);
+                    server.send(*id, &[b"EXEC"]);
+                }
+            }
+            if random.chance(0.5) {
+                server.offer();
+            } else {
+                server.settle();
+            }
+        }
+        server.settle();
+        (0..200).for_each(|_| server.step());
+        for id in &ids {
+            server.take_received(*id);
+        }
+        let told = values(&mut server, &ids, "requirepass");
+        let told = String::from_utf8(told[0].clone()).unwrap();
+        let password = told.split("\r\n").nth(4).unwrap();
+        for _ in 0..SHARDS {
+            let newcomer = server.connect();
+            assert!(server.line(newcomer, "GET key").starts_with("-NOAUTH"), "{seed} {password}");
+            assert_eq!(server.line(newcomer, &format!("AUTH {password}")), "+OK", "{seed} {password}");
+        }
+    }
+}
+
+#[test]
+fn a_password_that_a_transaction_sets_is_asked_for() {
+    for shards in [1, 3] {
+        let mut server = Server::new((0..shards).map(|_| MapEngine::new(0)));
+        let id = server.connect();
+        server.check(
+            id,
+            &[("MULTI", "+OK"), ("SET a 1", "+QUEUED"), ("SET b 2", "+QUEUED"), ("SET c 3", "+QUEUED")],
+        );
+        server.check(id, &[("CONFIG SET requirepass secret", "+QUEUED"), ("EXEC", "*4 +OK +OK +OK +OK")]);
+        (0..3).for_each(|_| server.step());
+        for _ in 0..shards {
+            let newcomer = server.connect();
+            assert!(server.line(newcomer, "GET a").starts_with("-NOAUTH"));
+            server.check(newcomer, &[("AUTH secret", "+OK"), ("GET a", "$1 1")]);
+        }
+    }
+}

@@ -437,3 +437,52 @@ fn a_page_of_a_walk_is_bounded_whatever_is_asked_for() {
     assert!(pages.iter().all(|len| *len <= 512), "{pages:?}");
     assert_eq!(server.call(id, &[b"KEYS", b"*"]).items().map(<[Value]>::len), Some(1_200));
 }
+
+/// The answer of a transaction does not wait for what was answered before it.
+#[test]
+fn a_transaction_does_not_lead_away_from_relaxed() {
+    let mut server = Server::new([MapEngine::new(0)]);
+    let id = server.connect();
+    server.check(
+        id,
+        &[
+            ("MULTI", "+OK"),
+            (
+                "CONFIG SET slowlog-max-len 5 Durability sync",
+                "-ERR CONFIG SET durability is not allowed inside a transaction",
+            ),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+            ("MULTI", "+OK"),
+            ("CONFIG SET slowlog-max-len 5", "+QUEUED"),
+            ("EXEC", "*1 +OK"),
+        ],
+    );
+}
+
+/// Values are long, and nobody knows it before they are read.
+#[test]
+fn a_pipeline_waits_for_few_long_values_at_a_time() {
+    let mut server = fetching(5, 1, Trouble { fetch: 1.0, ..Trouble::default() });
+    let id = server.connect();
+    let value = vec![b'x'; 60_000];
+    for number in 0..100 {
+        server.call(id, &[b"SET", format!("key:{number}").as_bytes(), &value]);
+    }
+    server.call(id, &[b"GET", b"key:0"]);
+    let mut most = 0;
+    for number in 0..100 {
+        server.send(id, &[b"GET", format!("key:{number}").as_bytes()]);
+    }
+    for _ in 0..10_000 {
+        server.offer();
+        if server.is_idle(id) {
+            break;
+        }
+        most = most.max(server.executors[0].suspended());
+        server.step();
+    }
+    let replies = parse_all(&server.take_received(id));
+    assert_eq!(replies.len(), 100);
+    assert!(replies.iter().all(|reply| matches!(reply, Value::Bulk(bytes) if bytes.len() == 60_000)));
+    assert!((2..=10).contains(&most), "{most} requests waited at the same time");
+}

@@ -793,11 +793,19 @@ fn clients_without_a_descriptor_are_turned_away_and_the_server_lives_on() {
         let mut clients: Vec<_> = (0..60).map(|_| TcpStream::connect(address).unwrap()).collect();
         let served = clients.iter_mut().filter_map(|client| ping(client).then_some(())).count();
         assert!((5..60).contains(&served), "{served} were served");
+        // Nobody comes any more, and nobody asks.
+        clients[0].set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        assert!(clients[0].read(&mut [0]).is_err());
         drop(clients);
         while !ping(&mut TcpStream::connect(address).unwrap()) {}
         // The end of its input ends the child.
         drop(child.stdin.take());
+        let turns = lines
+            .by_ref()
+            .map_while(|line| line.ok())
+            .find_map(|line| line.split_once("turns ").map(|(_, turns)| turns.parse::<u64>().unwrap()));
         assert!(child.wait().unwrap().success());
+        assert!(turns.unwrap() < 5_000, "{kind}: {turns:?} turns for about a hundred clients");
     });
 }
 
@@ -814,6 +822,6 @@ fn serve_with_few_descriptors(kind: &str) {
     std::io::stdin().read_to_string(&mut nothing).unwrap();
     for driver in server.drivers {
         driver.stop_handle().stop();
-        driver.join().unwrap();
+        println!("turns {}", driver.join().unwrap().turns);
     }
 }

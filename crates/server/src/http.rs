@@ -22,6 +22,8 @@ const HEAD_BYTES: usize = 8 << 10;
 /// How long a request head may take from its first byte on, and the first one of a connection from its beginning on, in
 /// microseconds: who holds connections with halves of requests keeps others from coming in.
 const HEAD_PATIENCE_US: u64 = 5_000_000;
+/// How long a client may leave a part of its answers untaken, in milliseconds.
+const ANSWER_PATIENCE_MS: u64 = 10_000;
 /// The most header lines of a request.
 const HEADERS: usize = 64;
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
@@ -82,7 +84,13 @@ fn settings() -> TransportSettings {
         idle_timeout_s: 60,
         input_limit_bytes: 64 << 10,
         input_pause_bytes: 16 << 10,
-        output: OutputLimits { full_bytes: 64 << 10, ..OutputLimits::default() },
+        // Who does not take his answers keeps others from coming in: any rest of them counts.
+        output: OutputLimits {
+            full_bytes: 64 << 10,
+            soft_bytes: 1,
+            soft_ms: ANSWER_PATIENCE_MS,
+            ..OutputLimits::default()
+        },
         stop_timeout_ms: 1_000,
         ..TransportSettings::default()
     }
@@ -202,11 +210,12 @@ impl HttpService {
             Reply::refusal("405 Method Not Allowed").write(output);
             return false;
         }
-        let connection = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("connection"));
-        let closes = match connection.map(|header| header.value) {
-            Some(value) => value.eq_ignore_ascii_case(b"close") || request.version == Some(0),
-            None => request.version == Some(0),
-        };
+        // A list, which may be spread over several lines.
+        let mut options = (request.headers.iter())
+            .filter(|header| header.name.eq_ignore_ascii_case("connection"))
+            .flat_map(|header| header.value.split(|byte| *byte == b','));
+        let closes = request.version == Some(0)
+            || options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
         let path = request.path.unwrap_or_default();
         let page = match path.split(['?', '#']).next() {
             Some("/metrics") => Some(Page::Metrics),

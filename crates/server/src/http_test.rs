@@ -53,6 +53,27 @@ fn pipelined_requests_are_answered_in_order_on_one_connection() {
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 3, "{answer}");
 }
 
+#[test]
+fn a_connection_is_closed_whose_options_say_so() {
+    let says_keep = |options: &str| {
+        let (answer, closes) = answers(&[format!("GET /live HTTP/1.1\r\n{options}\r\n").as_bytes()]);
+        let answer = String::from_utf8(answer).unwrap();
+        assert_eq!(answer.contains("\r\nConnection: close\r\n"), closes, "{options}: {answer}");
+        !closes
+    };
+    for options in ["", "Connection: keep-alive\r\n", "Connection: closed, x-close\r\n"] {
+        assert!(says_keep(options), "{options}");
+    }
+    for options in [
+        "Connection: Close\r\n",
+        "Connection: keep-alive, close\r\n",
+        "Connection: close ,TE\r\n",
+        "Connection: keep-alive\r\nconnection: close\r\n",
+    ] {
+        assert!(!says_keep(options), "{options}");
+    }
+}
+
 /// What a connection is answered to `pieces`, one after the other, until it is to be closed; and whether it is.
 fn answers(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
     let provider: Provider = Box::new(|page| Answer::Fine(format!("{page:?}\n")));
@@ -153,4 +174,28 @@ fn who_holds_a_connection_with_half_a_request_is_closed_in_time() {
     driver.turn(at(25));
     assert!(!is_open(&mut driver, late) && is_open(&mut driver, kept));
     assert!(driver.service().awaited.is_empty());
+}
+
+#[test]
+fn who_does_not_take_his_answers_is_closed_in_time() {
+    let bytes = BLOCK_BYTES as u64;
+    let device = SimDevice::plain(Geometry { meta_bytes: bytes, segment_bytes: bytes, segment_limit: 1 });
+    let service = HttpService::new(Box::new(|_| Answer::Fine("alive\n".to_owned())));
+    let at = |s: u64| Now { monotonic_us: s * 1_000_000, wall_ms: s * 1_000 };
+    let mut driver = ManualDriver::new(service, device, settings(), at(1)).unwrap();
+    let [stuck, leaving, kept] = [(); 3].map(|()| driver.connect(at(1), &Peer::Unix).unwrap());
+    for index in [stuck, leaving] {
+        driver.set_stalled(index, true);
+    }
+    driver.receive(at(1), stuck, b"GET /live HTTP/1.1\r\n\r\n");
+    driver.receive(at(1), leaving, b"GET /live HTTP/1.0\r\n\r\n");
+    for s in 1..=11 {
+        driver.receive(at(s), kept, b"GET /live HTTP/1.1\r\n\r\n");
+        driver.turn(at(s));
+        let is_open = [stuck, leaving, kept].map(|index| driver.take_output(index, &mut Vec::new()));
+        assert_eq!(is_open, [true; 3], "{s}");
+    }
+    driver.turn(at(12));
+    let is_open = [stuck, leaving, kept].map(|index| driver.take_output(index, &mut Vec::new()));
+    assert_eq!(is_open, [false, false, true]);
 }

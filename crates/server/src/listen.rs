@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierstone_base::{Error, ErrorKind, Result};
 
+/// Descriptors that a process needs beside its clients, at the very least.
+pub(crate) const DESCRIPTORS_SPARE: u64 = 32;
+
 /// How often, and how long in between, an address that is taken is tried again.
 const FREE_TRIES: u32 = 80;
 const FREE_PAUSE: Duration = Duration::from_millis(25);
@@ -216,6 +219,11 @@ pub fn raise_descriptor_limit(wanted: u64) -> u64 {
         Ok(()) => raised,
         Err(_) => soft,
     }
+}
+
+/// The most descriptors that the process can have: its hard limit.
+pub(crate) fn descriptors_max() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
 fn reserve_descriptor() -> Option<OwnedFd> {

@@ -137,7 +137,7 @@ pub enum TransportChange {
     ConnectionsMax(u32),
     /// Of [`TransportSettings::idle_timeout_s`].
     IdleTimeout(u32),
-    /// Of [`TransportSettings::input_limit_bytes`].
+    /// Of [`TransportSettings::input_limit_bytes`], which stays within [`TransportSettings::buffer_bytes_max`].
     InputLimit(usize),
     /// Of the hard and the soft limits in [`TransportSettings::output`].
     Output {
@@ -151,13 +151,23 @@ pub enum TransportChange {
 }
 
 impl TransportSettings {
+    /// Lets no single request grow longer than what all buffers of a thread may take, where that is bounded.
+    pub(crate) fn bound_input(&mut self) {
+        if self.buffer_bytes_max > 0 {
+            self.input_limit_bytes = self.input_limit_bytes.min(self.buffer_bytes_max);
+        }
+    }
+
     /// Takes a change over; one that would make the settings wrong is left out.
     pub fn change(&mut self, change: TransportChange) {
         let mut changed = self.clone();
         match change {
             TransportChange::ConnectionsMax(most) => changed.connections_max = most,
             TransportChange::IdleTimeout(seconds) => changed.idle_timeout_s = seconds,
-            TransportChange::InputLimit(bytes) => changed.input_limit_bytes = bytes,
+            TransportChange::InputLimit(bytes) => {
+                changed.input_limit_bytes = bytes;
+                changed.bound_input();
+            }
             TransportChange::Output { hard_bytes, soft_bytes, soft_ms } => {
                 changed.output = OutputLimits { hard_bytes, soft_bytes, soft_ms, ..changed.output };
             }
@@ -189,6 +199,18 @@ mod tests {
             settings.change(wrong);
             assert_eq!(settings, before, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_raised_input_limit_leaves_the_bound_of_all_buffers() {
+        let mut settings = TransportSettings { buffer_bytes_max: 2 << 20, ..TransportSettings::default() };
+        for (asked, limit) in [(1 << 30, 2 << 20), (1 << 20, 1 << 20), (usize::MAX, 2 << 20)] {
+            settings.change(TransportChange::InputLimit(asked));
+            assert_eq!(settings.input_limit_bytes, limit, "{asked}");
+        }
+        settings.buffer_bytes_max = 0;
+        settings.change(TransportChange::InputLimit(1 << 30));
+        assert_eq!(settings.input_limit_bytes, 1 << 30, "there is no bound");
     }
 
     #[test]

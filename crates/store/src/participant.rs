@@ -95,6 +95,12 @@ impl Participant {
         self.batches.values().any(|batch| batch.has_writes || batch.deferred.is_some())
     }
 
+    /// Whether writes wait for the engine: nothing but the next step takes them up again, for two seconds at most. What takes a
+    /// part back has room of its own, and waits for writes under way.
+    pub fn has_deferred(&self) -> bool {
+        self.batches.values().any(|batch| batch.deferred.as_ref().is_some_and(|part| !part.is_undo))
+    }
+
     /// Whether `task` is one of this participant's.
     pub fn owns(&self, task: TaskId) -> bool {
         self.tasks.contains_key(&task)

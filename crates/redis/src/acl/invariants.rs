@@ -27,7 +27,7 @@ pub fn check_users_file(data: &[u8]) {
     let mut words = data.split(|&byte| matches!(byte, b' ' | b'\n')).map(<[u8]>::to_vec);
     let name = words.next().unwrap_or_default();
     let before = none.file();
-    if let Ok((users, _)) = none.changed(&UsersChange::Set { name, rules: words.collect() }) {
+    if let Ok((users, _)) = none.changed(&UsersChange::Set { name, rules: words.collect() }, "") {
         let file = users.file();
         let again = none.of_file("users", &file);
         assert!(again.is_ok_and(|again| again.file() == file), "rules that were taken are not read again");

@@ -3,7 +3,9 @@
 //!
 //! Invariants:
 //! 1. The first shard's messages to another come in order, so every shard has the same users after the same changes.
-//! 2. Whoever's user is gone is disconnected before the change is answered, and so is whoever listens to something
+//! 2. The password of `requirepass` is that of the setting, which every shard decides by the same stamps: the change of
+//!    users says only that it was set.
+//! 3. Whoever's user is gone is disconnected before the change is answered, and so is whoever listens to something
 //!    that his user may not listen to any more.
 
 use crate::acl::log::Denial;
@@ -48,9 +50,7 @@ pub enum UsersMessage {
 /// The change of users that settings mean which were changed, if any.
 pub(crate) fn change_of_settings(outputs: &[Output]) -> Option<UsersChange> {
     outputs.iter().find_map(|output| match output {
-        Output::Setting { name, value } if name == PASSWORD => {
-            Some(UsersChange::Password(value.clone().into_bytes()))
-        }
+        Output::Setting { name, .. } if name == PASSWORD => Some(UsersChange::Password),
         _ => None,
     })
 }
@@ -90,23 +90,22 @@ impl Host {
         true
     }
 
-    /// Takes over other users: sessions follow, and those end whose users may not go on.
-    fn adopt(&mut self, users: Arc<Users>) {
+    /// Takes over other users: sessions follow, and those end whose users may not go on, whose connections are given.
+    /// Whoever has asked for it is answered before.
+    fn adopt(&mut self, users: Arc<Users>) -> Vec<ConnectionId> {
         let mut ended = Vec::new();
         for session in self.sessions.values_mut() {
             match users.get(&session.user.name) {
                 Some(user) if !loses_channels(session, user) => session.become_user(user, &users),
-                _ => ended.push(session.id),
+                _ => ended.push((session.id, !session.waits_for_users())),
             }
         }
         self.users = users;
         ended.sort_unstable();
-        for connection in ended {
-            if let Some(session) = self.sessions.get_mut(&connection) {
-                session.is_closing = true;
-            }
-            self.outputs.push(Output::Close { connection });
+        for (connection, at_once) in &ended {
+            self.end(*connection, *at_once);
         }
+        ended.into_iter().map(|(connection, _)| connection).collect()
     }
 }
 
@@ -141,6 +140,9 @@ impl<E: Engine> Executor<E> {
     ) -> Outcome {
         let id = self.shard.next_id();
         let outcome = self.suspend(connection, id, Work::Forwarded);
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.users_change = Some(id);
+        }
         self.begin_change(id, change, reply);
         outcome
     }
@@ -153,10 +155,27 @@ impl<E: Engine> Executor<E> {
         self.begin_change(id, change, Vec::new());
     }
 
+    /// Users follow the settings that a batch of commands has changed, if these mean that. The client is answered by what
+    /// the batch says of them, and does not wait for it.
+    pub(crate) fn change_users_by(&mut self, outputs: usize) {
+        if let Some(change) = change_of_settings(&self.host.outputs[outputs..]) {
+            self.change_users_unasked(change);
+        }
+    }
+
     fn begin_change(&mut self, id: TaskId, change: UsersChange, reply: Vec<u8>) {
         // The first shard tells itself as well: its answer comes behind the request, like any other's.
         let message = Message::Users(UsersMessage::Change { ticket: id, change, reply });
         self.host.outputs.push(Output::Send { to: HOME, message });
+    }
+
+    /// Takes over other users. Who ends is told of no key any more.
+    fn adopt(&mut self, users: Arc<Users>) {
+        for connection in self.host.adopt(users) {
+            let session = self.host.sessions.get_mut(&connection);
+            let tracking = session.and_then(|session| session.tracking.take());
+            self.stop_tracking(connection, tracking);
+        }
     }
 
     /// Takes a message of another shard, or of this one, about users.
@@ -166,7 +185,7 @@ impl<E: Engine> Executor<E> {
                 self.change_for(now, (from, ticket), &change, reply);
             }
             UsersMessage::Changed { ticket, users } => {
-                self.host.adopt(users);
+                self.adopt(users);
                 let message = Message::Number { ticket, value: 0 };
                 self.host.outputs.push(Output::Send { to: from, message });
             }
@@ -189,7 +208,10 @@ impl<E: Engine> Executor<E> {
             self.host.outputs.push(Output::ReadUsers { task: id });
             return;
         }
-        match self.host.users.changed(change) {
+        // The asker's shard has told of the setting before, so this is what it was set to, or what was set after that; of
+        // two passwords that were given at once the setting and the users keep the same one, whoever comes here first.
+        let password = self.host.settings.get(PASSWORD).map_or("", |setting| setting.value.as_str());
+        match self.host.users.changed(change, password) {
             Err(text) => {
                 let mut bytes = Vec::new();
                 ReplyWriter::new(&mut bytes, Version::Resp2).error(text);
@@ -226,7 +248,7 @@ impl<E: Engine> Executor<E> {
 
     /// Uses these users here, gives them to all other shards, and answers `id` when all have them.
     fn spread_users(&mut self, now: Now, id: TaskId, users: Arc<Users>, reply: Vec<u8>) {
-        self.host.adopt(Arc::clone(&users));
+        self.adopt(Arc::clone(&users));
         if self.shard.count() == 1 {
             return self.finish(now, id, reply, 0, false);
         }

@@ -34,8 +34,9 @@ pub enum UsersChange {
         /// Who; names that nobody has do not count.
         names: Vec<Vec<u8>>,
     },
-    /// `requirepass`: the only password of the user `default`; empty: none is needed.
-    Password(Vec<u8>),
+    /// `requirepass` was changed: it is the only password of the user `default`; empty: none is needed. Which it is, the
+    /// shard that makes the change knows from the setting, as the newest of all that were given.
+    Password,
     /// `ACL LOAD`
     Load,
 }
@@ -45,7 +46,7 @@ impl std::fmt::Debug for UsersChange {
         formatter.write_str(match self {
             UsersChange::Set { .. } => "Set",
             UsersChange::Delete { .. } => "Delete",
-            UsersChange::Password(_) => "Password",
+            UsersChange::Password => "Password",
             UsersChange::Load => "Load",
         })
     }
@@ -141,11 +142,16 @@ impl Users {
         self.by_name.values()
     }
 
-    /// The users after a change that needs no file, and the number that the client is answered, if one.
+    /// The users after a change that needs no file, and the number that the client is answered, if one; `password` is what
+    /// `requirepass` says.
     ///
     /// # Errors
     /// The text that the client gets.
-    pub(crate) fn changed(&self, change: &UsersChange) -> Result<(Users, Option<u64>), String> {
+    pub(crate) fn changed(
+        &self,
+        change: &UsersChange,
+        password: &str,
+    ) -> Result<(Users, Option<u64>), String> {
         let mut users = self.clone();
         let mut count = None;
         match change {
@@ -160,9 +166,9 @@ impl Users {
                 }
                 count = Some((before - users.by_name.len()) as u64);
             }
-            UsersChange::Password(password) => {
+            UsersChange::Password => {
                 let mut user = User::clone(&users.default);
-                user.set_password(password);
+                user.set_password(password.as_bytes());
                 users.insert(user);
             }
             UsersChange::Load => unreachable!("a file is read first"),

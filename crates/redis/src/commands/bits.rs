@@ -7,6 +7,7 @@ use crate::fold::Fold;
 use crate::number;
 use crate::recipe::{BitOperation, Bytes, Mix, Mixed, Recipe, Source};
 use crate::stream::STREAM_ABOVE_BYTES;
+use crate::work;
 
 pub(crate) const BAD_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const BAD_BIT: &str = "ERR bit is not an integer or out of range";
@@ -123,6 +124,7 @@ pub(crate) fn bitcount(context: &mut Context<'_, '_>) -> Run {
         }
         Some(Text::Whole(record)) => {
             let count = of_record(Fold::ones(bits(record.value.len() as u64)), record.value);
+            context.reads.work += work::of_bytes(record.value.len());
             context.reply.integer(count);
             return Ok(());
         }
@@ -166,6 +168,8 @@ pub(crate) fn bitpos(context: &mut Context<'_, '_>) -> Run {
         }
         Some(Text::Whole(record)) => {
             let found = search(record.value.len() as u64).map(|fold| of_record(fold, record.value));
+            // Byte by byte.
+            context.reads.work += record.value.len() as u64;
             context.reply.integer(found.unwrap_or(-1));
             return Ok(());
         }

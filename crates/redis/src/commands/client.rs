@@ -3,7 +3,7 @@
 use crate::commands::connection::{check_name, set_name};
 use crate::commands::tracking::redirection;
 use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, fail, fail_with};
-use crate::control::{Control, Flow, Output, Pause};
+use crate::control::{Control, Flow, Pause};
 use crate::number;
 use crate::session::{ChannelKind, ConnectionId, ReplyMode, Session};
 use crate::tracking::Mode;
@@ -257,10 +257,7 @@ pub(crate) fn kill(control: &mut Control<'_>) -> Result<Flow, Halt> {
         if *id == control.connection {
             kills_self = true;
         } else {
-            if let Some(session) = control.host.sessions.get_mut(id) {
-                session.is_closing = true;
-            }
-            control.host.outputs.push(Output::Close { connection: *id });
+            control.host.end(*id, true);
         }
     }
     match (is_old_form, ids.len()) {

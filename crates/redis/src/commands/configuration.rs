@@ -2,13 +2,17 @@
 
 use crate::context::{Halt, fail, fail_with};
 use crate::control::{Control, Flow, Output};
-use crate::glob;
+use crate::glob::Pattern;
 use std::collections::BTreeSet;
+
+/// No setting has a longer name.
+const NAME_BYTES_MAX: usize = 256;
 
 pub(crate) fn get(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let mut names = BTreeSet::new();
-    for pattern in control.args.from(2) {
-        let fits = |name: &&str| glob::matches_case(pattern, name.as_bytes(), true);
+    for text in control.args.from(2) {
+        let pattern = Pattern::new(text, true, NAME_BYTES_MAX);
+        let fits = |name: &&str| pattern.matches(name.as_bytes(), &mut 0);
         names.extend(control.host.settings.iter().map(|(name, _)| name).filter(fits));
     }
     control.reply.map(names.len());

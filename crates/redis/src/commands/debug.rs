@@ -8,6 +8,9 @@ use tierstone_wire::resp::Version;
 /// The longest text that `DEBUG STRINGMATCH-LEN` makes, in bytes.
 const TEXT_MAX_BYTES: i64 = 16 << 20;
 
+/// The longest pattern that it compares the text with, in bytes.
+const PATTERN_MAX_BYTES: usize = 1 << 10;
+
 pub(crate) fn set_active_expire(control: &mut Control<'_>) -> Result<Flow, Halt> {
     // Expiry is decided by the clock at each read; nothing runs that could be switched off.
     match control.args.at(2) {
@@ -19,11 +22,12 @@ pub(crate) fn set_active_expire(control: &mut Control<'_>) -> Result<Flow, Halt>
 
 pub(crate) fn stringmatch_len(control: &mut Control<'_>) -> Result<Flow, Halt> {
     match number::integer(control.args.at(2)) {
-        Some(len @ 0..=TEXT_MAX_BYTES) => {
+        Some(len @ 0..=TEXT_MAX_BYTES) if control.args.at(3).len() <= PATTERN_MAX_BYTES => {
             let text = vec![b'A'; len as usize];
             control.reply.integer(i64::from(glob::matches(control.args.at(3), &text)));
             Ok(Flow::Done)
         }
+        Some(0..=TEXT_MAX_BYTES) => fail("ERR the pattern is too long for this"),
         _ => fail(NOT_AN_INTEGER),
     }
 }

@@ -276,6 +276,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("failed_reads", statistics.failed_reads),
         ("user_bytes_written", statistics.user_bytes_written),
         ("record_bytes_written", statistics.record_bytes_written),
+        ("absorbed_bytes", statistics.absorbed_bytes),
         ("padding_bytes_written", statistics.padding_bytes_written),
         ("summary_bytes_written", statistics.summary_bytes_written),
         ("checkpoint_bytes_written", statistics.checkpoint_bytes_written),

@@ -3,12 +3,15 @@
 use crate::args::Args;
 use crate::context::{Halt, SYNTAX, fail};
 use crate::control::{Control, Flow};
-use crate::glob;
+use crate::glob::Pattern;
 use crate::key_specs;
 use crate::table::{self, Command, Keys, category, flag};
 use tierstone_wire::resp::ReplyWriter;
 
 /// The command called `name`, `container|subcommand` included.
+/// No command has a longer name.
+const NAME_BYTES_MAX: usize = 64;
+
 fn find(name: &[u8]) -> Option<&'static Command> {
     table::find(name).map(|found| found.command)
 }
@@ -154,10 +157,11 @@ pub(crate) fn list(control: &mut Control<'_>) -> Result<Flow, Halt> {
                     let bit = category::bit_of(value).unwrap_or(0);
                     every().filter(|c| c.all_categories() & bit != 0).map(|c| c.name).collect()
                 }
-                b"PATTERN" => every()
-                    .filter(|command| glob::matches_case(value, command.name.as_bytes(), true))
-                    .map(|command| command.name)
-                    .collect(),
+                b"PATTERN" => {
+                    let pattern = Pattern::new(value, true, NAME_BYTES_MAX);
+                    let fits = |command: &&Command| pattern.matches(command.name.as_bytes(), &mut 0);
+                    every().filter(fits).map(|command| command.name).collect()
+                }
                 _ => return fail(SYNTAX),
             }
         }

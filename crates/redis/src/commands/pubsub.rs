@@ -1,8 +1,9 @@
 //! Channels: listening, sending, counting.
 
-use crate::context::Halt;
+use crate::context::{Halt, fail};
 use crate::control::{Control, Flow, Host, Output};
-use crate::glob;
+use crate::glob::Pattern;
+use crate::request::KEY_SIZE_MAX_BYTES;
 use crate::session::{ChannelKind, ConnectionId};
 use tierstone_base::Seq;
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -21,6 +22,13 @@ const PATTERN: Words =
 const SHARD: Words =
     Words { kind: ChannelKind::Shard, subscribe: b"ssubscribe", unsubscribe: b"sunsubscribe" };
 
+/// The longest name of a channel, and the longest pattern, in bytes: that of the events of the longest key has room. A
+/// message is compared with every pattern.
+const CHANNEL_SIZE_MAX_BYTES: usize = KEY_SIZE_MAX_BYTES + 65;
+const CHANNEL_TOO_LONG: &str = "ERR channel is longer than 65600 bytes";
+
+const _: () = assert!(CHANNEL_SIZE_MAX_BYTES == 65_600, "the text says so");
+
 /// The answer to one change of what a connection listens to.
 fn answer(control: &mut Control<'_>, word: &[u8], name: Option<&[u8]>, kind: ChannelKind) {
     let count = control.session().subscriptions(kind);
@@ -38,6 +46,10 @@ fn listen(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt> {
     let (account, copies) = (control.host.listening.clone(), copies(control));
     for name in args.from(1) {
         let connection = control.connection;
+        if name.len() > CHANNEL_SIZE_MAX_BYTES {
+            control.reply.error(CHANNEL_TOO_LONG);
+            break;
+        }
         if !control.session().listen(&account, copies, words.kind, name) {
             control.reply.error("ERR the channels that clients listen to take too much memory");
             break;
@@ -111,9 +123,9 @@ pub(crate) fn sunsubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
 /// Gives a message to the listeners among this executor's connections, when `gate` is open; how many there were. It is
 /// encoded once for all that get the same bytes.
 pub(crate) fn deliver(host: &mut Host, kind: ChannelKind, name: &[u8], payload: &[u8], gate: Seq) -> usize {
-    let Host { channels, sessions, outputs, pushes, .. } = host;
-    let mut count = 0;
-    for (pattern, listeners) in channels.receivers(kind, name) {
+    let Host { channels, sessions, outputs, pushes, work: all_work, .. } = host;
+    let (mut count, mut work) = (0, 0);
+    for (pattern, listeners) in channels.receivers(kind, name, &mut work) {
         let version = |id: &ConnectionId| sessions.get(id).map(|session| session.version);
         let known = listeners.iter().copied().filter(|id| version(id).is_some());
         let (older, newer): (Vec<_>, Vec<_>) = known.partition(|id| version(id) == Some(Version::Resp2));
@@ -126,6 +138,7 @@ pub(crate) fn deliver(host: &mut Host, kind: ChannelKind, name: &[u8], payload: 
             }
         }
     }
+    all_work.add(work);
     count
 }
 
@@ -156,6 +169,9 @@ fn encode(
 
 fn send(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
     let (name, payload) = (control.args.at(1), control.args.at(2));
+    if name.len() > CHANNEL_SIZE_MAX_BYTES {
+        return fail(CHANNEL_TOO_LONG);
+    }
     let here = deliver(control.host, kind, name, payload, 0) as u64;
     let elsewhere = control.host.broadcast_publish(control.engine.shard, kind, name, payload);
     control.reply.integer((here + elsewhere) as i64);
@@ -174,14 +190,16 @@ fn list(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
     if control.args.len() > 3 {
         return Err(unknown(control));
     }
-    let pattern = control.args.get(2);
+    let pattern = control.args.get(2).map(|text| Pattern::new(text, false, CHANNEL_SIZE_MAX_BYTES));
+    let mut work = pattern.as_ref().map_or(0, Pattern::work);
     let names: Vec<&[u8]> = control
         .host
         .channels
         .names(kind)
         .into_iter()
-        .filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)))
+        .filter(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name, &mut work)))
         .collect();
+    control.host.work.add(work);
     control.reply.array(names.len());
     for name in names {
         control.reply.bulk(name);

@@ -1,10 +1,16 @@
 //! The commands of strings.
 
 use crate::commands::expiry::{Unit, positive_expiry};
-use crate::context::{Context, Halt, NOT_A_FLOAT, NOT_AN_INTEGER, Run, SYNTAX, Text, fail, wrong_arity};
+use crate::context::{
+    Context, Halt, NOT_A_FLOAT, NOT_AN_INTEGER, Run, SYNTAX, TOO_LONG, Text, fail, wrong_arity,
+};
 use crate::events::{Existed, class};
 use crate::long_double::LongDouble;
 use crate::number;
+use std::iter::StepBy;
+use std::ops::Range;
+use tierstone_base::Position;
+use tierstone_base::collections::Map;
 use tierstone_engine::ValueKind;
 
 pub(crate) fn get(context: &mut Context<'_, '_>) -> Run {
@@ -200,11 +206,64 @@ pub(crate) fn mget(context: &mut Context<'_, '_>) -> Run {
     Ok(())
 }
 
+/// Which values the pairs of a request leave: each key's last one. They are written where the key stands first, once, so
+/// that a request needs no more room than it leaves keys.
+struct Pairs {
+    /// Of each position of a key, the last pair with it, and whether that value is written; none where no key stands twice.
+    last: Option<Map<Position, (usize, bool)>>,
+}
+
+/// So many pairs are compared with each other.
+const PAIRS_COMPARED: usize = 16;
+
+impl Pairs {
+    /// Of the keys at `indexes`.
+    fn new(context: &Context<'_, '_>, indexes: StepBy<Range<usize>>) -> Result<Pairs, Halt> {
+        let args = context.args;
+        let mut rest = indexes.clone();
+        let is_twice = |index: usize, mut others: StepBy<Range<usize>>| {
+            others.any(|other| args.at(index) == args.at(other))
+        };
+        if indexes.len() <= PAIRS_COMPARED
+            && !std::iter::from_fn(|| Some((rest.next()?, rest.clone())))
+                .any(|(index, others)| is_twice(index, others))
+        {
+            return Ok(Pairs { last: None });
+        }
+        let mut last = Map::default();
+        for index in indexes.rev() {
+            let position = context.view.key(context.db, args.at(index))?.position;
+            last.entry(position).or_insert((index, false));
+        }
+        Ok(Pairs { last: Some(last) })
+    }
+
+    /// Writes the last value of the key at `index`, unless that is done already.
+    fn store(&mut self, context: &mut Context<'_, '_>, index: usize, expiry_ms: u64) -> Run {
+        let args = context.args;
+        let key = args.at(index);
+        if context.arg_len(index + 1) > context.value_size_max_bytes {
+            return fail(TOO_LONG);
+        }
+        let Some(last) = &mut self.last else { return context.store_arg(key, index + 1, expiry_ms) };
+        let position = context.view.key(context.db, key)?.position;
+        match last.get_mut(&position) {
+            Some((last, is_written)) if args.at(*last) == key => match std::mem::replace(is_written, true) {
+                true => Ok(()),
+                false => context.store_arg(key, *last + 1, expiry_ms),
+            },
+            // Another key shares the position.
+            _ => context.store_arg(key, index + 1, expiry_ms),
+        }
+    }
+}
+
 fn put_pairs(context: &mut Context<'_, '_>) -> Run {
+    let mut pairs = Pairs::new(context, (1..context.args.len()).step_by(2))?;
     for index in (1..context.args.len()).step_by(2) {
         let key = context.args.at(index);
         let existed = context.existed(key)?;
-        context.store_arg(key, index + 1, 0)?;
+        pairs.store(context, index, 0)?;
         context.note_set(key, existed);
     }
     Ok(())
@@ -263,6 +322,7 @@ pub(crate) fn msetex(context: &mut Context<'_, '_>) -> Run {
             }
         }
     }
+    let mut pairs = Pairs::new(context, (2..end).step_by(2))?;
     for index in (2..end).step_by(2) {
         let key = args.at(index);
         let expiry_ms = if options.keeps_expiry {
@@ -271,7 +331,7 @@ pub(crate) fn msetex(context: &mut Context<'_, '_>) -> Run {
             expiry_ms
         };
         let existed = context.existed(key)?;
-        context.store_arg(key, index + 1, expiry_ms)?;
+        pairs.store(context, index, expiry_ms)?;
         note_stored(context, key, existed, options.expiry.map(|_| expiry_ms));
     }
     context.reply.integer(1);
@@ -401,152 +461,6 @@ pub(crate) fn setrange(context: &mut Context<'_, '_>) -> Run {
     };
     context.reply.integer(len as i64);
     Ok(())
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct LcsOptions {
-    wants_length: bool,
-    wants_matches: bool,
-    wants_match_lengths: bool,
-    match_length_min: i64,
-}
-
-impl LcsOptions {
-    fn parse(context: &Context<'_, '_>) -> Result<LcsOptions, Halt> {
-        let mut options = LcsOptions::default();
-        let mut index = 3;
-        while let Some(option) = context.args.get(index) {
-            match option.to_ascii_uppercase().as_slice() {
-                b"IDX" => options.wants_matches = true,
-                b"LEN" => options.wants_length = true,
-                b"WITHMATCHLEN" => options.wants_match_lengths = true,
-                b"MINMATCHLEN" if index + 1 < context.args.len() => {
-                    options.match_length_min = context.integer(index + 1)?.max(0);
-                    index += 1;
-                }
-                _ => return fail(SYNTAX),
-            }
-            index += 1;
-        }
-        if options.wants_matches && options.wants_length {
-            return fail("ERR If you want both the length and indexes, please just use IDX.");
-        }
-        Ok(options)
-    }
-}
-
-/// The most cells of the table of one `LCS`: bounds its memory (4 bytes a cell) and the time for
-/// which it holds up the shard.
-const LCS_CELLS_MAX: u64 = 16 << 20;
-const LCS_TOO_LARGE: &str = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
-
-pub(crate) fn lcs(context: &mut Context<'_, '_>) -> Run {
-    let args = context.args;
-    context.view.prefetch(context.db, [args.at(1), args.at(2)])?;
-    let mut extents = [None, None];
-    for (extent, key) in extents.iter_mut().zip([args.at(1), args.at(2)]) {
-        *extent = context.extent(key)?;
-        match extent {
-            Some(_) => context.reads.hits += 1,
-            None => {
-                context.reads.misses += 1;
-                context.note_miss(key);
-            }
-        }
-    }
-    let options = LcsOptions::parse(context)?;
-    let mut values = [Vec::new(), Vec::new()];
-    for ((value, key), extent) in values.iter_mut().zip([args.at(1), args.at(2)]).zip(extents) {
-        let Some(extent) = extent else { continue };
-        if extent.len > LCS_CELLS_MAX {
-            return fail(LCS_TOO_LARGE);
-        }
-        context.load_scratch(key)?;
-        value.extend_from_slice(context.scratch);
-    }
-    let [left, right] = &values;
-    let cells = (left.len() as u64 + 1).saturating_mul(right.len() as u64 + 1);
-    if cells > LCS_CELLS_MAX {
-        return fail(LCS_TOO_LARGE);
-    }
-    let table = lcs_table(left, right);
-    let length = table[cells as usize - 1];
-    if options.wants_length {
-        context.reply.integer(i64::from(length));
-        return Ok(());
-    }
-    let matches = lcs_walk(left, right, &table);
-    if !options.wants_matches {
-        context.scratch.clear();
-        for found in matches.iter().rev() {
-            context.scratch.extend_from_slice(&left[found.left..found.left + found.len]);
-        }
-        context.reply.bulk(context.scratch);
-        return Ok(());
-    }
-    context.reply.map(2);
-    context.reply.bulk(b"matches");
-    let is_long = |found: &&Match| found.len as i64 >= options.match_length_min;
-    context.reply.array(matches.iter().filter(is_long).count());
-    for found in matches.iter().filter(is_long) {
-        context.reply.array(if options.wants_match_lengths { 3 } else { 2 });
-        for start in [found.left, found.right] {
-            context.reply.array(2);
-            context.reply.integer(start as i64);
-            context.reply.integer((start + found.len - 1) as i64);
-        }
-        if options.wants_match_lengths {
-            context.reply.integer(found.len as i64);
-        }
-    }
-    context.reply.bulk(b"len");
-    context.reply.integer(i64::from(length));
-    Ok(())
-}
-
-/// The lengths of the longest common subsequences of all pairs of prefixes, by rows of `left`.
-fn lcs_table(left: &[u8], right: &[u8]) -> Vec<u32> {
-    let width = right.len() + 1;
-    let mut table = vec![0u32; (left.len() + 1) * width];
-    for (row, byte) in left.iter().enumerate() {
-        for (column, other) in right.iter().enumerate() {
-            let at = (row + 1) * width + column + 1;
-            table[at] =
-                if byte == other { table[at - width - 1] + 1 } else { table[at - width].max(table[at - 1]) };
-        }
-    }
-    table
-}
-
-/// A stretch that both strings share.
-#[derive(Clone, Copy, Debug)]
-struct Match {
-    left: usize,
-    right: usize,
-    len: usize,
-}
-
-/// The stretches of one longest common subsequence, from the end to the start.
-fn lcs_walk(left: &[u8], right: &[u8], table: &[u32]) -> Vec<Match> {
-    let width = right.len() + 1;
-    let (mut row, mut column) = (left.len(), right.len());
-    let mut matches: Vec<Match> = Vec::new();
-    while row > 0 && column > 0 {
-        if left[row - 1] == right[column - 1] {
-            (row, column) = (row - 1, column - 1);
-            match matches.last_mut() {
-                Some(last) if last.left == row + 1 && last.right == column + 1 => {
-                    *last = Match { left: row, right: column, len: last.len + 1 };
-                }
-                _ => matches.push(Match { left: row, right: column, len: 1 }),
-            }
-        } else if table[(row - 1) * width + column] > table[row * width + column - 1] {
-            row -= 1;
-        } else {
-            column -= 1;
-        }
-    }
-    matches
 }
 
 pub(crate) fn delifeq(context: &mut Context<'_, '_>) -> Run {

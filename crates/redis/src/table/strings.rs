@@ -1,7 +1,7 @@
 //! Commands of strings and bits.
 
 use super::{Action, Command, Keys, category, flag};
-use crate::commands::{bitfield, bits, expiry, strings};
+use crate::commands::{bitfield, bits, expiry, lcs, strings};
 
 pub(super) static COMMANDS: [Command; 31] = [
     Command {
@@ -170,7 +170,7 @@ pub(super) static COMMANDS: [Command; 31] = [
         since: "7.0.0",
         complexity: "O(N*M) with N and M the lengths of the strings",
         summary: "Finds the longest common subsequence of two strings.",
-        action: Action::Data(strings::lcs),
+        action: Action::Data(lcs::lcs),
         subcommands: &[],
     },
     Command {

@@ -355,7 +355,8 @@ impl<E: Engine> Server<E> {
                         connection.is_blocked = false;
                     }
                 }
-                Output::Close { connection } => {
+                Output::Close { connection, at_once: true } => self.disconnect(connection),
+                Output::Close { connection, .. } => {
                     // It ends when it is answered.
                     if let Some(state) = self.connections.get_mut(&connection) {
                         (state.is_closed, state.ends) = (true, true);

@@ -4,7 +4,7 @@
 //! effect on every shard's thread ([`transport_change`]); the rest says how things are.
 
 use super::node::NodeSettings;
-use crate::listen::ListenAddress;
+use crate::listen::{DESCRIPTORS_SPARE, ListenAddress};
 use crate::settings::{TransportChange, TransportSettings};
 use std::net::SocketAddr;
 use tierstone_redis::settings::{
@@ -55,7 +55,7 @@ pub fn settings_of(
     let output = SettingKind::OutputBufferLimits { hard_min_bytes: transport.output.full_bytes as u64 };
     let protected = if node.is_protected { "yes" } else { "no" };
     let refusals = SettingKind::Integer { min: 0, max: ACL_LOG_LIMIT };
-    let clients = SettingKind::Integer { min: 1, max: CONNECTIONS_MAX * shards };
+    let clients = clients_kind(shards, crate::listen::descriptors_max());
     let settable = [
         ("maxclients", (i64::from(transport.connections_max) * shards).to_string(), clients, true),
         ("timeout", transport.idle_timeout_s.to_string(), seconds, true),
@@ -67,6 +67,12 @@ pub fn settings_of(
     let all = fixed.into_iter().chain(settable);
     all.map(|(name, value, kind, is_settable)| (name.to_owned(), Setting { value, kind, is_settable }))
         .collect()
+}
+
+/// What `maxclients` takes where there are so many shards and descriptors.
+fn clients_kind(shards: i64, descriptors: u64) -> SettingKind {
+    let possible = i64::try_from(descriptors.saturating_sub(DESCRIPTORS_SPARE)).unwrap_or(i64::MAX);
+    SettingKind::Clients { max: CONNECTIONS_MAX * shards, possible: possible.max(1) }
 }
 
 fn output_limits(transport: &TransportSettings) -> String {
@@ -148,6 +154,26 @@ mod tests {
             ("client-output-buffer-limit", "normal 5"),
         ] {
             assert!(registry.check(name, value).is_err(), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn no_more_clients_are_allowed_than_there_are_descriptors_for() {
+        let mut registry = Settings::new(16, 1 << 20, Default::default());
+        registry.add("maxclients", "20000", clients_kind(2, 1_024), true);
+        for value in ["1", "992"] {
+            assert_eq!(registry.check("maxclients", value).as_deref(), Ok(value));
+        }
+        for (value, told) in [
+            (
+                "993",
+                "The operating system is not able to handle the specified number of clients, try with 992",
+            ),
+            ("2000001", "argument must be between 1 and 2000000 inclusive"),
+            ("0", "argument must be between 1 and 2000000 inclusive"),
+            ("x", "argument couldn't be parsed into an integer"),
+        ] {
+            assert_eq!(registry.check("maxclients", value).unwrap_err(), told, "{value}");
         }
     }
 }

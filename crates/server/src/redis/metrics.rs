@@ -216,6 +216,9 @@ const COLUMNS: &[Column] = &[
     ("record_bytes_total", "counter", "Bytes of user records, headers and alignment included.", |s| {
         s.engine.record_bytes_written
     }),
+    ("absorbed_bytes_total", "counter", "Bytes of records in whose place newer ones were written.", |s| {
+        s.engine.absorbed_bytes
+    }),
     ("checkpoint_bytes_total", "counter", "Bytes of checkpoints of the index on the device.", |s| {
         s.engine.checkpoint_bytes_written
     }),

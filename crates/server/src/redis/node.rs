@@ -14,7 +14,7 @@ use super::users_file;
 use super::volume;
 use crate::driver::DriverHandle;
 use crate::http::{self, HttpServer};
-use crate::listen::{ListenAddress, Listener, raise_descriptor_limit};
+use crate::listen::{DESCRIPTORS_SPARE, ListenAddress, Listener, raise_descriptor_limit};
 use crate::mailbox::{MailSender, mailbox};
 use crate::settings::TransportSettings;
 use crate::tls::TlsSettings;
@@ -248,7 +248,7 @@ impl Node {
         let clock = SystemClock::new();
         let started = clock.now();
         let clients = u64::from(settings.transport.connections_max) * u64::from(settings.database.shards);
-        raise_descriptor_limit(clients + DESCRIPTORS_BESIDE_CLIENTS);
+        make_room_for(clients);
         // An address that is taken leaves the store as it is: none is made, one that was closed in good order stays so.
         let (listeners, [addresses, tls_addresses]) = listen(settings)?;
         let door = http::listen(&settings.http)?;
@@ -409,7 +409,7 @@ impl Node {
                 if name == "maxclients"
                     && let Ok(most) = value.parse::<u64>()
                 {
-                    raise_descriptor_limit(most + DESCRIPTORS_BESIDE_CLIENTS);
+                    make_room_for(most);
                 }
                 // Values may be passwords.
                 tracing::info!(shard, name, "a client changed a setting");
@@ -489,6 +489,17 @@ impl Node {
         if let Some(sender) = self.shards.get(usize::from(shard)) {
             sender.send(&mut vec![message]);
         }
+    }
+}
+
+/// Lets the process have descriptors for so many clients, or tells that it may not.
+fn make_room_for(clients: u64) {
+    let limit = raise_descriptor_limit(clients + DESCRIPTORS_BESIDE_CLIENTS);
+    if limit < clients + DESCRIPTORS_SPARE {
+        tracing::warn!(
+            "the limit on open files is {limit}, too few for the {clients} clients of maxclients: those that come when none \
+             is left are turned away; raise it (LimitNOFILE, ulimit -n), or lower --maxclients"
+        );
     }
 }
 

@@ -5,7 +5,9 @@
 //!    reply queue.
 //! 2. A reply carries the sequence that it observed and leaves when that is durable.
 //! 3. A throttled engine stops the intake: requests stay unparsed in their connections' input.
-//! 4. When the node stops, an engine is shut only after the connections of all shards have ended, since
+//! 4. What a connection has asked is carried out until that was much work ([`TURN_WORK_MAX`]), or there is no more; the rest
+//!    waits for the next turn, and others are served before.
+//! 5. When the node stops, an engine is shut only after the connections of all shards have ended, since
 //!    their last requests may need it; or after half of the time that a stop may take.
 
 mod evict;
@@ -26,15 +28,16 @@ use crate::settings::TransportChange;
 use crossbeam_channel::Sender;
 use evict::Eviction;
 use rounds::transport_of;
+pub use rounds::{HEARTBEAT_INTERVAL_US, Heartbeat};
 use rustls::ServerConfig;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, Now, Seq, ShardId};
 use tierstone_engine::{Admission, Engine, Health};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_redis::clients::{BufferSizes, CLIENTS_BYTES_MAX, ClientBuffers};
-use tierstone_redis::{Args, ConnectionInfo, Executor, Outcome, Output};
+use tierstone_redis::{Args, ConnectionInfo, Executor, Outcome, Output, TURN_WORK_MAX};
 use tierstone_store::TaskId;
 use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, RequestParser, Version};
 
@@ -54,9 +57,6 @@ pub(super) fn info_of(peer: &Peer) -> ConnectionInfo {
         }
     }
 }
-
-/// How often a shard's thread turns at least where somebody looks at its heartbeat, in microseconds.
-pub const HEARTBEAT_INTERVAL_US: u64 = 1_000_000;
 
 /// What a service is made of.
 #[derive(Debug)]
@@ -88,22 +88,6 @@ pub struct ServiceParts<E> {
     pub heartbeat: Option<Heartbeat>,
 }
 
-/// Counts the turns of a shard's thread, which turns once in [`HEARTBEAT_INTERVAL_US`] at least.
-#[derive(Clone, Debug, Default)]
-pub struct Heartbeat(Arc<AtomicU64>);
-
-impl Heartbeat {
-    /// How many turns there were; 0 before the shard serves.
-    pub fn turns(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// One more turn. Only the shard's own thread writes.
-    pub fn beat(&self) {
-        self.0.store(self.turns() + 1, Ordering::Relaxed);
-    }
-}
-
 /// The Redis service of one driver thread.
 #[derive(Debug)]
 pub struct RedisService<E> {
@@ -120,8 +104,11 @@ pub struct RedisService<E> {
     next_name: u64,
     /// Replies of which a part was given and the next was not asked for yet.
     streams: Vec<(ConnectionId, TaskId)>,
-    /// Connections that wait until the engine wants work again, or until what is pushed has left the executor.
+    /// Connections that wait until the engine wants work again, until what is pushed has left the executor, or until others
+    /// have had their turn.
     throttled: Vec<ConnectionId>,
+    /// Which turn it is.
+    turn: u64,
     ahead: Ahead,
     /// What was gathered of inputs that are to be shown.
     coming: Ahead,
@@ -162,6 +149,10 @@ pub struct RedisConnection {
     pub(super) incoming: Option<Incoming>,
     /// Where commands find how much its buffers hold.
     buffers: Arc<ClientBuffers>,
+    /// The longest argument that the parser takes, in bytes.
+    argument_bytes_max: u64,
+    /// The turn in which it was served last, and its work in that.
+    turn: (u64, u64),
 }
 
 impl RedisConnection {
@@ -174,6 +165,21 @@ impl RedisConnection {
     pub(super) fn is_between_requests(&self) -> bool {
         self.incoming.is_none() && self.parser.is_between_requests()
     }
+
+    /// Has the next request parsed by limits with this longest argument, if none has begun.
+    fn limit_arguments(&mut self, limits: RequestLimits, bytes_max: u64) {
+        if self.argument_bytes_max != bytes_max && self.is_between_requests() {
+            self.argument_bytes_max = bytes_max;
+            self.parser = RequestParser::new(limited(limits, bytes_max));
+            self.parser.set_authenticated(self.authenticated);
+        }
+    }
+}
+
+/// Limits with arguments of at most so many bytes.
+fn limited(limits: RequestLimits, argument_bytes_max: u64) -> RequestLimits {
+    let bytes_max = usize::try_from(argument_bytes_max).unwrap_or(usize::MAX);
+    RequestLimits { bulk_size_max_bytes: limits.bulk_size_max_bytes.min(bytes_max), ..limits }
 }
 
 impl<E: Engine> RedisService<E> {
@@ -194,6 +200,7 @@ impl<E: Engine> RedisService<E> {
             next_name: 0,
             streams: Vec::new(),
             throttled: Vec::new(),
+            turn: 0,
             ahead: Ahead::default(),
             coming: Ahead::default(),
             reply: Vec::new(),
@@ -231,10 +238,16 @@ impl<E: Engine> RedisService<E> {
         args: Args<'_>,
         output: &mut ReplyQueue,
     ) -> Option<Want> {
-        if self.executor.admission() == Admission::Throttled || self.executor.has_much_to_push() {
+        if connection.turn.0 != self.turn {
+            connection.turn = (self.turn, 0);
+        }
+        let has_worked = connection.turn.1 >= TURN_WORK_MAX;
+        if has_worked || self.executor.admission() == Admission::Throttled || self.executor.has_much_to_push()
+        {
             self.throttled.push(id);
             return Some(Want::Pause);
         }
+        self.executor.take_work();
         self.reply.clear();
         self.executor.take_messages(connection.name, |gate, message| output.push(gate, message));
         if let Some(error) = connection.incoming.as_mut().and_then(|incoming| incoming.failure.take()) {
@@ -253,6 +266,7 @@ impl<E: Engine> RedisService<E> {
             None => self.executor.request(now, connection.name, args, &mut self.reply),
             Some(whole) => self.executor.request(now, connection.name, whole.args(), &mut self.reply),
         };
+        connection.turn.1 += self.executor.take_work();
         match outcome {
             Outcome::Ready { gate } => output.push(gate, &self.reply),
             Outcome::Suspended(task) => connection.slots.push((task, output.reserve())),
@@ -264,7 +278,8 @@ impl<E: Engine> RedisService<E> {
             }
         }
         connection.incoming = None;
-        if !connection.authenticated {
+        // Of all commands `RESET` alone takes it back.
+        if !connection.authenticated || args.get(0).is_some_and(|name| name.eq_ignore_ascii_case(b"reset")) {
             connection.authenticated = self.executor.is_authenticated(connection.name);
             connection.parser.set_authenticated(connection.authenticated);
         }
@@ -305,15 +320,11 @@ impl<E: Engine> RedisService<E> {
                 | Output::Waits { .. }
                 | Output::Part { .. }
                 | Output::Push { .. }
-                | Output::Pushes { .. } => self.reply(output, connections),
+                | Output::Pushes { .. }
+                | Output::Close { .. } => self.reply(output, connections),
                 Output::Resume { connection } => {
                     if let Some(&id) = self.names.get(&connection) {
                         connections.resume(id);
-                    }
-                }
-                Output::Close { connection } => {
-                    if let Some(&id) = self.names.get(&connection) {
-                        connections.close(id);
                     }
                 }
                 Output::ChangeMap(request) => self.tell_node(ToNode::ChangeMap {
@@ -406,7 +417,8 @@ impl<E: Engine> Service for RedisService<E> {
         self.names.insert(name, id);
         let authenticated = self.executor.is_authenticated(name);
         let buffers = self.executor.client_buffers(name);
-        let mut parser = RequestParser::new(self.limits);
+        let argument_bytes_max = self.executor.argument_bytes_max();
+        let mut parser = RequestParser::new(limited(self.limits, argument_bytes_max));
         parser.set_authenticated(authenticated);
         Ok(RedisConnection {
             name,
@@ -416,6 +428,8 @@ impl<E: Engine> Service for RedisService<E> {
             slots: Vec::new(),
             incoming: None,
             buffers,
+            argument_bytes_max,
+            turn: (0, 0),
         })
     }
 
@@ -441,6 +455,7 @@ impl<E: Engine> Service for RedisService<E> {
         let mut consumed = 0;
         loop {
             let rest = &input[consumed..];
+            connection.limit_arguments(self.limits, self.executor.argument_bytes_max());
             if rest.is_empty() {
                 return Received { consumed, want: Want::More { missing: 1 } };
             }
@@ -506,6 +521,7 @@ impl<E: Engine> Service for RedisService<E> {
         connections: &mut Connections<RedisConnection>,
     ) {
         self.coming.end_turn();
+        self.turn += 1;
         self.take_mail(now);
         self.go_on_stopping(now, connections.is_empty());
         self.executor

@@ -256,6 +256,8 @@ fn nothing_is_gathered_in_the_middle_of_a_request() {
         slots: Vec::new(),
         incoming: None,
         buffers: Arc::default(),
+        argument_bytes_max: 512 << 20,
+        turn: (0, 0),
     };
     let input = b"*1\r\n$4\r\nPING\r\n";
     let mut ahead = Ahead::default();
@@ -299,4 +301,135 @@ fn a_pipeline_of_messages_waits_until_the_earlier_ones_are_with_their_receivers(
         driver.take_output(*index, heard);
         assert_eq!(heard, message.repeat(MESSAGES).as_bytes());
     }
+}
+
+/// What a client has been answered, and how many whole replies of one line that is.
+fn answers(driver: &mut Driver, index: u32, output: &mut Vec<u8>) -> usize {
+    driver.take_output(index, output);
+    output.iter().filter(|byte| **byte == b'\n').count()
+}
+
+#[test]
+fn others_are_served_between_the_long_requests_of_one_client() {
+    const REQUESTS: usize = 24;
+    // Four of them are a turn's work; what comes in pieces makes no more of it.
+    const A_TURN: usize = 6;
+    let (mut driver, _told) = driver(TransportSettings::default());
+    let [long, short] = [(); 2].map(|()| driver.connect(NOW, &Peer::Unix).unwrap());
+    for key in ["a", "b"] {
+        assert_eq!(ask(&mut driver, long, &format!("SET {key} {}", key.repeat(4_000))), "+OK\r\n");
+    }
+    for is_whole in [true, false] {
+        let request = "LCS a b LEN\r\n";
+        match is_whole {
+            true => driver.receive(NOW, long, request.repeat(REQUESTS).as_bytes()),
+            false => (0..REQUESTS).for_each(|_| driver.receive(NOW, long, request.as_bytes())),
+        }
+        let (mut output, mut answered) = (Vec::new(), 0);
+        for turn in 0..REQUESTS {
+            assert!(turn == 0 || answered < REQUESTS || turn > REQUESTS / A_TURN, "all at once");
+            driver.receive(NOW, short, b"PING\r\n");
+            driver.turn(NOW);
+            let now_answered = answers(&mut driver, long, &mut output);
+            assert!(now_answered - answered <= A_TURN, "turn {turn}: {answered} and {now_answered}");
+            assert!(now_answered > answered || answered == REQUESTS, "turn {turn}: nothing was done");
+            answered = now_answered;
+            let mut pong = Vec::new();
+            driver.take_output(short, &mut pong);
+            assert_eq!(pong, b"+PONG\r\n", "turn {turn}");
+        }
+        assert_eq!(output, b":0\r\n".repeat(REQUESTS));
+    }
+}
+
+#[test]
+fn a_lowered_limit_of_arguments_binds_all_of_them() {
+    let echo = |len: usize| {
+        [format!("*2\r\n$4\r\nECHO\r\n${len}\r\n").into_bytes(), vec![b'x'; len], b"\r\n".to_vec()].concat()
+    };
+    let (mut driver, _told) = driver(TransportSettings::default());
+    let [client, other] = [(); 2].map(|()| driver.connect(NOW, &Peer::Unix).unwrap());
+    assert_eq!(ask(&mut driver, client, "CONFIG SET proto-max-bulk-len 2mb"), "+OK\r\n");
+    for index in [client, other] {
+        driver.receive(NOW, index, &echo(3 << 19));
+        driver.turn(NOW);
+        let mut output = Vec::new();
+        driver.take_output(index, &mut output);
+        assert_eq!(output.len(), "$1572864\r\n\r\n".len() + (3 << 19));
+    }
+    // In one input with what lowers it, and at a connection that was there before.
+    let refused = "-ERR Protocol error: invalid bulk length\r\n";
+    let lowered = b"CONFIG SET proto-max-bulk-len 1mb\r\nPING\r\n".to_vec();
+    driver.receive(NOW, client, &[lowered, echo(3 << 19)].concat());
+    driver.receive(NOW, other, &echo(3 << 19));
+    driver.turn(NOW);
+    for (index, expected) in [(client, format!("+OK\r\n+PONG\r\n{refused}")), (other, refused.into())] {
+        let mut output = Vec::new();
+        driver.take_output(index, &mut output);
+        assert_eq!(String::from_utf8_lossy(&output), expected);
+    }
+}
+
+#[test]
+fn who_is_ended_by_another_is_gone_at_once_whatever_waits_for_him() {
+    let (mut driver, _told) = driver(TransportSettings::default());
+    let admin = driver.connect(NOW, &Peer::Unix).unwrap();
+    let long = "v".repeat(30_000);
+    ask(&mut driver, admin, &format!("SET k {long}"));
+    ask(&mut driver, admin, "ACL SETUSER bob on >pw ~* &* +@all");
+    for order in ["CLIENT KILL USER bob", "ACL DELUSER bob"] {
+        let [reader, sleeper, listener] = [(); 3].map(|()| driver.connect(NOW, &Peer::Unix).unwrap());
+        for (index, requests) in [
+            (reader, "GET k\r\n".repeat(80)),
+            (sleeper, "DEBUG SLEEP 3000\r\nGET k\r\n".to_owned()),
+            (listener, "SUBSCRIBE news\r\n".to_owned()),
+        ] {
+            assert_eq!(ask(&mut driver, index, "AUTH bob pw"), "+OK\r\n");
+            driver.set_stalled(index, index != sleeper);
+            driver.receive(NOW, index, requests.as_bytes());
+            driver.turn(NOW);
+        }
+        assert_eq!(ask(&mut driver, admin, "CLIENT LIST").matches("user=bob").count(), 3);
+        driver.receive(NOW, admin, format!("{order}\r\n").as_bytes());
+        (0..6).for_each(|_| driver.turn(NOW));
+        let mut answers = Vec::new();
+        driver.take_output(admin, &mut answers);
+        let count = if order.starts_with("ACL") { 1 } else { 3 };
+        assert_eq!(String::from_utf8_lossy(&answers), format!(":{count}\r\n"), "{order}");
+        assert_eq!(ask(&mut driver, admin, "PUBLISH news x"), ":0\r\n", "who listened hears nothing");
+        for index in [reader, sleeper, listener] {
+            assert!(!driver.take_output(index, &mut Vec::new()), "{order}: {index} is still there");
+        }
+        let listed = ask(&mut driver, admin, "CLIENT LIST");
+        assert!(listed.lines().filter(|line| line.starts_with("id=")).count() == 1, "{order}: {listed}");
+    }
+}
+
+#[test]
+fn who_ends_himself_is_answered_before() {
+    let (mut driver, _told) = driver(TransportSettings::default());
+    let admin = driver.connect(NOW, &Peer::Unix).unwrap();
+    for (order, answer) in [("ACL DELUSER bob", ":1\r\n"), ("CLIENT KILL SKIPME no USER bob", ":1\r\n")] {
+        ask(&mut driver, admin, "ACL SETUSER bob on >pw ~* &* +@all");
+        let own = driver.connect(NOW, &Peer::Unix).unwrap();
+        assert_eq!(ask(&mut driver, own, "AUTH bob pw"), "+OK\r\n");
+        driver.receive(NOW, own, format!("{order}\r\nPING\r\n").as_bytes());
+        (0..3).for_each(|_| driver.turn(NOW));
+        let mut output = Vec::new();
+        assert!(!driver.take_output(own, &mut output), "{order}: he is still there");
+        assert_eq!(String::from_utf8_lossy(&output), answer, "{order}");
+    }
+}
+
+#[test]
+fn who_takes_back_who_he_is_has_the_limits_of_a_stranger_again() {
+    let (mut driver, _told) = driver(TransportSettings::default());
+    let admin = driver.connect(NOW, &Peer::Unix).unwrap();
+    let client = driver.connect(NOW, &Peer::Unix).unwrap();
+    assert_eq!(ask(&mut driver, admin, "CONFIG SET requirepass pw"), "+OK\r\n");
+    let long = format!("*2\r\n$4\r\nECHO\r\n$20000\r\n{}", "x".repeat(20_000));
+    assert_eq!(ask(&mut driver, client, "AUTH pw"), "+OK\r\n");
+    assert!(ask(&mut driver, client, &long).starts_with("$20000\r\n"));
+    assert_eq!(ask(&mut driver, client, "RESET"), "+RESET\r\n");
+    assert_eq!(ask(&mut driver, client, &long), "-ERR Protocol error: unauthenticated bulk length\r\n");
 }

@@ -259,7 +259,7 @@ fn transport_of(settings: &TransportSettings, part_bytes: usize) -> TransportSet
     if transport.buffer_bytes_max == 0 {
         transport.buffer_bytes_max = part_bytes;
     }
-    transport.input_limit_bytes = transport.input_limit_bytes.min(transport.buffer_bytes_max);
+    transport.bound_input();
     transport
 }
 

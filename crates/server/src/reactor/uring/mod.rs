@@ -36,6 +36,9 @@ use tierstone_media::file::UringFiles;
 use tierstone_media::{IoCompletion, IoRequest, Wait};
 
 const POLL_IN: u32 = libc::POLLIN as u32;
+/// How long an accept rests that found no descriptor, and nobody to turn away, in microseconds: the kernel says that none is
+/// left whether or not somebody comes, and so as often as it is asked.
+const ACCEPT_REST_US: u64 = 100_000;
 
 #[derive(Default)]
 struct UringSocket {
@@ -78,6 +81,9 @@ pub(crate) struct UringReactor {
     is_sparing: bool,
     /// Listeners whose accept has to be started.
     rearm_accept: Vec<u32>,
+    /// The same of those that rest, and until when; or until a socket is closed.
+    resting_accept: Vec<u32>,
+    accept_at_us: u64,
     /// Completions copied out of the ring.
     seen: Vec<cqueue::Entry>,
     /// Our own entries (not quick sends, not cancellations) whose last completion has not come.
@@ -119,6 +125,8 @@ impl UringReactor {
             sockets: Vec::new(),
             free: Vec::new(),
             rearm_accept: (0..listeners.len() as u32).collect(),
+            resting_accept: Vec::new(),
+            accept_at_us: 0,
             listeners,
             is_listening: true,
             device: ManuallyDrop::new(device),
@@ -244,13 +252,7 @@ impl UringReactor {
 
     fn accepted<S: Service>(&mut self, entry: &cqueue::Entry, turn: &mut Turn<S>) {
         let index = entry.user_data() as u32;
-        if !cqueue::more(entry.flags()) {
-            self.under_way -= 1;
-            if self.is_listening {
-                self.rearm_accept.push(index);
-            }
-        }
-        let result = entry.result();
+        let (result, mut finds_nobody) = (entry.result(), false);
         if result >= 0 {
             // SAFETY: the kernel has just given this descriptor to us alone.
             let socket = unsafe { OwnedFd::from_raw_fd(result) };
@@ -259,8 +261,18 @@ impl UringReactor {
         } else if matches!(-result, libc::EMFILE | libc::ENFILE)
             && let Some(listener) = self.listeners.get_mut(index as usize)
         {
-            listener.turn_one_away();
+            finds_nobody = !listener.turn_one_away();
             let _ = listener.set_nonblocking(false);
+        }
+        if cqueue::more(entry.flags()) {
+            return;
+        }
+        self.under_way -= 1;
+        if self.is_listening && finds_nobody {
+            self.resting_accept.push(index);
+            self.accept_at_us = turn.now.monotonic_us + ACCEPT_REST_US;
+        } else if self.is_listening {
+            self.rearm_accept.push(index);
         }
     }
 
@@ -308,8 +320,15 @@ impl UringReactor {
                 turn.received(index, self.buffers.bytes(id, result as usize))
             };
             self.buffers.give(id);
-            if flow == Flow::Pause {
-                self.pause_receive(index);
+            match flow {
+                Flow::Pause => self.pause_receive(index),
+                // It came before the cancellation of a receive that is wanted again by now.
+                // Its end, or that of this one, starts the next, behind those that starved.
+                Flow::Go => {
+                    if let Some(socket) = self.sockets.get_mut(index as usize) {
+                        socket.is_paused = false;
+                    }
+                }
             }
             if is_last && !is_closing {
                 self.rearm(index, false);
@@ -345,6 +364,7 @@ impl UringReactor {
         if socket.is_closing && !socket.is_receiving && socket.sending.is_none() && socket.socket.is_some() {
             socket.socket = None;
             self.free.push(index);
+            self.rearm_accept.append(&mut self.resting_accept);
         }
     }
 
@@ -415,7 +435,12 @@ impl UringReactor {
 impl Reactor for UringReactor {
     fn wait(&mut self, timeout_us: Option<u64>) -> Result<()> {
         self.push_files();
+        // Of those that rested until a socket was closed.
+        self.start_accepts();
         let mut timeout_us = timeout_us;
+        if !self.resting_accept.is_empty() {
+            timeout_us = Some(timeout_us.unwrap_or(u64::MAX).min(ACCEPT_REST_US));
+        }
         if !self.seen.is_empty() {
             timeout_us = Some(0);
         }
@@ -477,6 +502,9 @@ impl Reactor for UringReactor {
             self.start_receive(index);
         }
         (self.starved, self.rearm) = (starved, rearm);
+        if turn.now.monotonic_us >= self.accept_at_us {
+            self.rearm_accept.append(&mut self.resting_accept);
+        }
         self.start_accepts();
     }
 
@@ -510,6 +538,7 @@ impl Reactor for UringReactor {
     fn stop_listening(&mut self) {
         self.is_listening = false;
         self.rearm_accept.clear();
+        self.resting_accept.clear();
         for index in 0..self.listeners.len() as u32 {
             let entry = opcode::AsyncCancel::new(user_data(ACCEPT, index)).build();
             self.push(entry.user_data(user_data(CANCEL, index)));

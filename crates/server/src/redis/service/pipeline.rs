@@ -65,7 +65,7 @@ impl<E: Engine> RedisService<E> {
         (requests, input): (&[Parsed], &[u8]),
         output: &mut ReplyQueue,
     ) -> (usize, Option<Want>) {
-        let (mut consumed, mut want) = (0, None);
+        let (mut consumed, mut want, mut has_stopped) = (0, None, false);
         for parsed in requests {
             if consumed > 0 && output.is_full() {
                 want = Some(Want::Drain);
@@ -77,11 +77,16 @@ impl<E: Engine> RedisService<E> {
                 break;
             }
             consumed = parsed.end;
+            if self.executor.argument_bytes_max() != connection.argument_bytes_max {
+                // What follows was parsed by other limits.
+                has_stopped = true;
+                break;
+            }
         }
         if requests.len() > 1 {
             self.executor.end_pipeline(now);
         }
-        if want.is_some() {
+        if want.is_some() || has_stopped {
             // What is put off comes again; what closes is done with.
             connection.parse_again();
         }

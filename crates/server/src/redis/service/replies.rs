@@ -9,7 +9,7 @@ use tierstone_redis::Output;
 use tierstone_store::TaskId;
 
 impl<E: Engine> RedisService<E> {
-    /// Gives a connection what came for it.
+    /// Gives a connection what came for it: a reply, a message, or its end.
     pub(super) fn reply(&mut self, output: Output, connections: &mut Connections<RedisConnection>) {
         match output {
             Output::Reply { connection, task, bytes, gate, closes } => {
@@ -43,6 +43,11 @@ impl<E: Engine> RedisService<E> {
             Output::Push { connection, bytes, gate } => self.push(connections, connection, gate, &bytes),
             Output::Pushes { to, bytes, gate } => {
                 to.iter().for_each(|connection| self.push(connections, *connection, gate, &bytes));
+            }
+            Output::Close { connection, at_once } => {
+                if let Some(&id) = self.names.get(&connection) {
+                    if at_once { connections.abort(id) } else { connections.close(id) }
+                }
             }
             _ => {}
         }

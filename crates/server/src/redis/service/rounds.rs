@@ -1,11 +1,12 @@
-//! What a shard's service sees to from time to time: its end, and the numbers that it tells.
+//! What a shard's service sees to from time to time: its end, the numbers that it tells, and that it turns.
 
 use super::super::mail::ToNode;
 use super::super::metrics::ShardSnapshot;
 use super::{RedisConnection, RedisService};
 use crate::connections::Connections;
 use crate::driver::DriverReport;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tierstone_base::Now;
 use tierstone_engine::{Engine, Health};
 use tierstone_redis::control::Transport;
@@ -14,6 +15,25 @@ use tierstone_redis::control::Transport;
 const SNAPSHOT_INTERVAL_US: u64 = 250_000;
 /// How often a stopping shard looks whether the others have ended their connections, in microseconds.
 const STOP_CHECK_INTERVAL_US: u64 = 500;
+
+/// How often a shard's thread turns at least where somebody looks at its heartbeat, in microseconds.
+pub const HEARTBEAT_INTERVAL_US: u64 = 1_000_000;
+
+/// Counts the turns of a shard's thread, which turns once in [`HEARTBEAT_INTERVAL_US`] at least.
+#[derive(Clone, Debug, Default)]
+pub struct Heartbeat(Arc<AtomicU64>);
+
+impl Heartbeat {
+    /// How many turns there were; 0 before the shard serves.
+    pub fn turns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// One more turn. Only the shard's own thread writes.
+    pub fn beat(&self) {
+        self.0.store(self.turns() + 1, Ordering::Relaxed);
+    }
+}
 
 impl<E: Engine> RedisService<E> {
     /// Shuts the engine of a stopping shard when nobody needs it any more.
