@@ -1,5 +1,6 @@
 //! `tierstone completions SHELL`.
 
+use crate::output::print_line;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use tierstone_base::Result;
@@ -12,6 +13,8 @@ pub struct CompletionArgs {
 
 pub fn run(args: &CompletionArgs) -> Result<()> {
     let mut command = crate::Program::command();
-    clap_complete::generate(args.shell, &mut command, "tierstone", &mut std::io::stdout());
-    Ok(())
+    // Not to standard output at once: what generates it panics where that is closed.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "tierstone", &mut script);
+    print_line(String::from_utf8_lossy(&script).trim_end())
 }

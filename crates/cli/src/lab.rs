@@ -68,7 +68,8 @@ struct MeasureArgs {
     /// Where the results go: a folder for each experiment, and an index
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     out: PathBuf,
-    /// On which disk to measure: a temporary folder in it is used and removed [default: the results' own]
+    /// On which disk to measure: a temporary folder in this directory, which is there, is used and removed [default: the
+    /// results' own]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Seed of keys, operations and values
@@ -197,13 +198,7 @@ fn series_rows(experiment: &Experiment, series: &PublishedSeries) -> Vec<Vec<Str
 }
 
 fn measure(experiments: &[&'static Experiment], args: &MeasureArgs) -> Result<()> {
-    std::fs::create_dir_all(&args.out)
-        .map_err(|error| Error::from(error).context(&format!("cannot make {}", args.out.display())))?;
-    let settings = RunSettings {
-        size: args.size(),
-        data: args.data.clone().unwrap_or_else(|| args.out.clone()),
-        seed: args.seed,
-    };
+    let settings = settings(args.size(), &args.out, args.data.as_deref(), args.seed)?;
     let stop = Interrupted::watch()?;
     let mut results: Vec<ExperimentResult> = Vec::new();
     let mut failures = Vec::new();
@@ -230,6 +225,23 @@ fn measure(experiments: &[&'static Experiment], args: &MeasureArgs) -> Result<()
         None => Ok(()),
         Some(first) => Err(first.context("not every experiment ran; the first that did not")),
     }
+}
+
+/// The settings of a run. The folder `out` of its results is made; that of its data is there unless it is the same.
+fn settings(size: Size, out: &Path, data: Option<&Path>, seed: u64) -> Result<RunSettings> {
+    let settings = RunSettings { size, data: data.unwrap_or(out).to_owned(), seed };
+    if settings.data != out {
+        settings.validate()?;
+    }
+    std::fs::create_dir_all(out).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
+            let message =
+                format!("cannot make {}: a file is in the way; name a directory with --out", out.display());
+            Error::new(ErrorKind::InvalidInput, message)
+        }
+        _ => Error::from(error).context(&format!("cannot make {}", out.display())),
+    })?;
+    Ok(settings)
 }
 
 fn style() -> ProgressStyle {

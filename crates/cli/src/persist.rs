@@ -62,15 +62,23 @@ fn read_trace(file: &Path) -> Result<Trace> {
 /// The bytes as text that may be that of a trace.
 fn text_of(bytes: &[u8]) -> Result<&str> {
     let (title, _) = text::TITLE.rsplit_once(' ').unwrap_or((text::TITLE, ""));
-    let text = std::str::from_utf8(bytes).ok().filter(|text| text.trim_start().starts_with(title));
-    text.ok_or_else(|| {
+    if !bytes.trim_ascii_start().starts_with(title.as_bytes()) {
         let message = format!(
             "this is no trace: it begins neither with '{}' (text) nor with '{}' (binary), see \
              docs/formats/persist-trace.md; what Valgrind recorded becomes one by 'tierstone persist import'",
             text::TITLE,
             binary::MAGIC.escape_ascii()
         );
-        Error::new(ErrorKind::Incompatible, message)
+        return Err(Error::new(ErrorKind::Incompatible, message));
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+        match error.error_len() {
+            None => {
+                Error::new(ErrorKind::Corrupt, format!("the trace is cut inside a letter of line {line}"))
+            }
+            Some(_) => Error::new(ErrorKind::InvalidInput, format!("line {line} is no UTF-8 text")),
+        }
     })
 }
 
@@ -87,7 +95,7 @@ fn read_file(file: &Path, most: usize) -> Result<Vec<u8>> {
 }
 
 /// Reading one would fail as a device does.
-fn refuse_directory(file: &Path) -> Result<()> {
+pub(crate) fn refuse_directory(file: &Path) -> Result<()> {
     match file.is_dir() {
         true => {
             let message = format!("{} is a directory: name a file", file.display());

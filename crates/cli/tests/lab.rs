@@ -109,9 +109,25 @@ fn unknown_names_and_bad_places_are_refused_before_anything_runs() {
     let folder = Folder::new();
     let file = folder.path("file");
     std::fs::write(&file, b"").expect("a file is written");
-    let nowhere = lab(&["all", "--tiny", "--out", &file.display().to_string()]);
-    assert!(!nowhere.status.success());
-    assert!(text(&nowhere.stderr).contains("cannot make"), "{}", text(&nowhere.stderr));
+    let (below, out) = (file.join("below").display().to_string(), folder.path("out"));
+    let (file, out_text) = (file.display().to_string(), out.display().to_string());
+    for wrong in [&file, &below] {
+        let nowhere = lab(&["all", "--tiny", "--out", wrong]);
+        assert_eq!(nowhere.status.code(), Some(2));
+        assert!(text(&nowhere.stderr).contains("cannot make"), "{}", text(&nowhere.stderr));
+        assert!(text(&nowhere.stderr).contains("--out"), "{}", text(&nowhere.stderr));
+    }
+    // A name that is wrong is no new directory, which would lie on another disk.
+    let missing = folder.path("missing");
+    for data in [&missing.display().to_string(), &file] {
+        let nowhere = lab(&["run", "fawn-ds-put-ratio", "--tiny", "--out", &out_text, "--data", data]);
+        assert_eq!(nowhere.status.code(), Some(2));
+        assert!(text(&nowhere.stderr).contains("there is no directory"), "{}", text(&nowhere.stderr));
+        assert!(!missing.exists() && !out.exists());
+    }
+    let replayed = lab(&["what-if", &folder.path(".").display().to_string(), "--out", &out_text]);
+    assert_eq!(replayed.status.code(), Some(2));
+    assert!(text(&replayed.stderr).contains("is a directory: name a file"), "{}", text(&replayed.stderr));
 }
 
 #[test]

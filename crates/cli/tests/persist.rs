@@ -232,6 +232,14 @@ fn files_that_are_no_traces_are_named_with_what_is_read() {
         .expect("a file is written");
     let (here, out) = (shown(&folder.path(".")), shown(&folder.path("out")));
     let (random, long) = (shown(&random), shown(&long));
+    let file = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.path(name), bytes).expect("a file is written");
+        shown(&folder.path(name))
+    };
+    let foreign = file("foreign", b"persist-trace 1\n0 store p:0x40 8 0x7\n0 barrier # \xff\nend 2\n");
+    let letter =
+        file("letter", "persist-trace 1\n0 barrier # \u{e9}".as_bytes().split_last().expect("bytes").1);
+    let part = file("part", b"persist-trace 1\n0 store p:0x40 8 0x7\n0 store p:0x");
     for command in ["timing", "observe"] {
         let (code, told) = refused(&persist(&[command, &random]));
         let names = told.matches(&random).count() == 1
@@ -242,6 +250,12 @@ fn files_that_are_no_traces_are_named_with_what_is_read() {
         assert!(code == Some(2) && told.contains("is a directory"), "{told}");
         let (code, told) = refused(&persist(&[command, &long]));
         assert!(code == Some(2) && told.contains("line 4") && told.contains("behind 'end'"), "{told}");
+        let (code, told) = refused(&persist(&[command, &foreign]));
+        assert!(code == Some(2) && told.contains("line 3 is no UTF-8 text"), "{told}");
+        for cut in [&part, &letter] {
+            let (code, told) = refused(&persist(&[command, cut]));
+            assert!(code == Some(3) && told.contains("the trace is cut"), "{told}");
+        }
     }
     for arguments in [
         vec!["litmus", &here],
@@ -269,6 +283,39 @@ fn values_are_wanted_of_words_that_the_trace_persists_to_and_help_promises_what_
     let help = persist(&["observe", "--help"]);
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     assert!(!help.contains("any one missing order") && help.contains("use --sample"), "{help}");
+}
+
+/// Memory is bounded however many words an outcome has: here of four thousand words.
+#[test]
+fn outcomes_of_many_words_are_kept_as_far_as_memory_is_meant_for_them() {
+    let folder = Folder::new();
+    let trace = folder.path("trace");
+    let stores: String = (0..4_000).map(|word| format!("0 store p:{:#x} 8 0x1\n", word * 8)).collect();
+    std::fs::write(&trace, format!("persist-trace 1\n{stores}end 4000\n")).expect("a file is written");
+    let output = persist(&["observe", &shown(&trace), "--limit", "1100", "--show", "1"]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("1100 states tried (not all"), "{told:.500}");
+    assert_eq!(told.lines().next_back(), Some("1047 more outcomes, and others that were not kept"));
+}
+
+/// What is there of it would be refused as no trace, and would be in the way.
+#[test]
+fn a_trace_that_does_not_fit_its_disk_leaves_nothing() {
+    let folder = Folder::new();
+    let (own, map, out) = (folder.path("own"), folder.path("map"), folder.path("out"));
+    let stores = "0 store v:0x40 8 0x7\n".repeat(400);
+    std::fs::write(&own, format!("persist-trace 1\n{stores}end 400\n")).expect("a file is written");
+    std::fs::write(&map, "persist-map 1\npersistent 0 0x1000\n").expect("a file is written");
+    let (own, map, out_text) = (shown(&own), shown(&map), shown(&out));
+    let arguments = ["persist", "import", &own, "--map", &map, "--out", &out_text];
+    let mut limited = std::process::Command::new("sh");
+    // Writing a byte more is an error, as where the disk is full.
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\""]);
+    limited.arg(program().get_program()).args(arguments);
+    let (code, told) = refused(&limited.output().expect("the program runs"));
+    assert!(code.is_some_and(|code| code > 0) && told.contains("cannot write"), "{code:?}: {told}");
+    assert!(!out.exists());
+    assert!(program().args(arguments).status().expect("the program runs").success() && out.exists());
 }
 
 #[test]

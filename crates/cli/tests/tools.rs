@@ -331,6 +331,11 @@ fn completions_of_every_shell_know_the_subcommands() {
         }
     }
     assert_eq!(run(&folder, &["completions", "no-shell"]).status.code(), Some(2));
+    // As of `completions bash | head -1`: nobody reads.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let unread = program().args(["completions", "bash"]).stdout(writer).output().expect("the program runs");
+    assert!(unread.status.success() && unread.stderr.is_empty(), "{}", told(&unread));
 }
 
 #[test]

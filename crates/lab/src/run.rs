@@ -5,7 +5,7 @@
 use crate::experiment::{Experiment, Published, Size};
 use crate::machine::{Machine, utc_text};
 use crate::result::{ExperimentResult, FORMAT, Plot, Row, StepTime, Table};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, refuse_missing};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::{ControlFlow, Range};
@@ -25,6 +25,14 @@ pub struct RunSettings {
     pub seed: u64,
 }
 
+impl RunSettings {
+    /// # Errors
+    /// `InvalidInput` when the directory of the data is not there.
+    pub fn validate(&self) -> Result<()> {
+        refuse_missing(&self.data)
+    }
+}
+
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress<'a> {
@@ -40,8 +48,8 @@ pub type Observer<'a> = &'a mut dyn FnMut(Progress<'_>) -> ControlFlow<()>;
 /// Runs `experiment`. Its temporary folder is gone when this returns.
 ///
 /// # Errors
-/// `NoSpace` before anything is written when the disk has too little. `Retry` when the observer ended
-/// it. Others: those of what is measured; a store that answered wrongly is `Corrupt`.
+/// `InvalidInput` as of [`RunSettings::validate`]. `NoSpace` before anything is written when the disk has too little.
+/// `Retry` when the observer ended it. Others: those of what is measured; a store that answered wrongly is `Corrupt`.
 pub fn run(
     experiment: &Experiment,
     settings: &RunSettings,

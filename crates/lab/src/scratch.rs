@@ -16,13 +16,14 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A folder below `directory` (made if missing), on a disk with `needed_bytes` free.
+    /// A folder below `directory`, on a disk with `needed_bytes` free.
     ///
     /// # Errors
+    /// `InvalidInput` when there is no such directory: a name that is wrong would measure another disk than was meant;
     /// `NoSpace` when there is less; others when the folder cannot be made.
     pub fn new(directory: &Path, needed_bytes: u64) -> Result<Scratch> {
         let doing = |what: &str| format!("cannot {what} {}", directory.display());
-        std::fs::create_dir_all(directory).map_err(|error| Error::from(error).context(&doing("make")))?;
+        refuse_missing(directory)?;
         let disk = rustix::fs::statvfs(directory)
             .map_err(|error| Error::from(std::io::Error::from(error)).context(&doing("look at")))?;
         let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -47,6 +48,16 @@ impl Scratch {
     }
 }
 
+/// Refuses what is no directory.
+pub(crate) fn refuse_missing(directory: &Path) -> Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let message =
+        format!("there is no directory {}: make it, or name another one with --data", directory.display());
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed is named so that its owner can see what it is.
@@ -67,5 +78,18 @@ mod tests {
         drop(scratch);
         assert!(!path.exists());
         assert_eq!(Scratch::new(&parent, u64::MAX).unwrap_err().kind(), ErrorKind::NoSpace);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_refused_and_not_made() {
+        let parent = Scratch::new(&std::env::temp_dir(), 0).unwrap();
+        let (missing, file) = (parent.path().join("missing"), parent.path().join("file"));
+        std::fs::write(&file, b"content").unwrap();
+        for wrong in [&missing, &file] {
+            let error = Scratch::new(wrong, 0).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.message().contains("there is no directory"), "{error}");
+        }
+        assert!(!missing.exists());
     }
 }

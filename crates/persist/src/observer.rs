@@ -5,9 +5,14 @@
 //! it. [`Observer::enumerate`] gives each cut once; for traces too long for that [`Observer::telling`] gives for each
 //! persist the least cut and the greatest, [`Observer::sample`] random ones. [`Observer::may_leave`] says of given
 //! values whether any cut has them, without trying all.
+//!
+//! Memory: a sixteenth of the square of the number of persists in bytes, 56 MB for the longest trace, and while it is
+//! made the graph of the order, an eighth of the square of the number of steps.
 
 use crate::order::{Model, OrderGraph};
 use crate::trace::{Event, Kind, Trace};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
 
 /// When the failure comes.
@@ -44,9 +49,10 @@ pub struct Seen {
 #[derive(Clone, Debug)]
 pub struct Observer {
     persists: Vec<(usize, Event)>,
-    /// For each persist those before it, as places in `persists`.
-    before: Vec<Vec<usize>>,
-    required: Vec<bool>,
+    /// For each persist those before it, as a row of bits by places in `persists`. Rows are as long as they need be.
+    before: Vec<Box<[u64]>>,
+    /// The persists that every state has, as bits.
+    required: Vec<u64>,
     failure: Failure,
     end: usize,
     initial: Vec<u8>,
@@ -56,6 +62,8 @@ pub struct Observer {
 struct Cursor<'a> {
     image: Vec<u8>,
     survived: Vec<bool>,
+    /// The same as bits.
+    kept: Vec<u64>,
     /// The moment before each persist that survives, by the cut so far.
     done: Vec<usize>,
     seen: u64,
@@ -70,12 +78,9 @@ impl Observer {
     /// `InvalidInput` when a persist lies outside `initial` or the trace is too long (see [`OrderGraph`]).
     pub fn new(trace: &Trace, model: Model, failure: Failure, initial: Vec<u8>) -> Result<Observer> {
         let events = trace.events();
-        let graph = OrderGraph::derive(events, model)?.with_time(events, model);
         let persists: Vec<(usize, Event)> =
             (0..).zip(events.iter().copied()).filter(|(_, event)| event.is_persist()).collect();
-        let mut numbers = vec![usize::MAX; events.len()];
-        for (number, (place, event)) in persists.iter().enumerate() {
-            numbers[*place] = number;
+        for (place, event) in &persists {
             let end = event.address.checked_add(u64::from(event.len));
             if end.is_none_or(|end| end > initial.len() as u64) {
                 let message = format!(
@@ -86,25 +91,13 @@ impl Observer {
                 return Err(Error::new(ErrorKind::InvalidInput, message));
             }
         }
-        let among = |place: usize| -> Vec<usize> {
-            graph
-                .all_before(place)
-                .map(|place| numbers[place])
-                .filter(|number| *number != usize::MAX)
-                .collect()
+        let graph = OrderGraph::derive_in_time(events, model)?;
+        let among = Among::new(events, &persists);
+        let before = persists.iter().map(|(place, _)| among.of(graph.row_before(*place))).collect();
+        let required = match failure {
+            Failure::Anywhere => vec![0; persists.len().div_ceil(64)],
+            Failure::AtEnd => required(events, &persists, &graph, model),
         };
-        let before = persists.iter().map(|(place, _)| among(*place)).collect();
-        let mut required = vec![false; persists.len()];
-        if failure == Failure::AtEnd {
-            let syncs =
-                (0..).zip(events).filter(|(_, event)| event.kind == Kind::Sync || model == Model::Strict);
-            for (place, event) in syncs {
-                among(place).into_iter().for_each(|number| required[number] = true);
-                if event.is_persist() {
-                    required[numbers[place]] = true;
-                }
-            }
-        }
         Ok(Observer { persists, before, required, failure, end: events.len(), initial })
     }
 
@@ -132,14 +125,14 @@ impl Observer {
     /// The first error of `visit`.
     pub fn telling(&self, mut visit: impl FnMut(&State<'_>) -> Result<()>) -> Result<Seen> {
         let mut cursor = self.cursor(u64::MAX, &mut visit);
-        self.give(&mut cursor, |_, number| self.required[number])?;
+        let required = |number: usize| has(&self.required, number);
+        self.give(&mut cursor, |_, number| required(number))?;
         for chosen in 0..self.persists.len() {
-            let least = |number: usize| number == chosen || self.before[chosen].contains(&number);
-            self.give(&mut cursor, |_, number| least(number) || self.required[number])?;
-            if !self.required[chosen] {
-                self.give(&mut cursor, |_, number| {
-                    number != chosen && !self.before[number].contains(&chosen) || self.required[number]
-                })?;
+            let least = |number: usize| number == chosen || has(&self.before[chosen], number);
+            self.give(&mut cursor, |_, number| least(number) || required(number))?;
+            if !required(chosen) {
+                let without = |number: usize| number != chosen && !has(&self.before[number], chosen);
+                self.give(&mut cursor, |_, number| without(number) || required(number))?;
             }
         }
         Ok(Seen { states: cursor.seen, exhausted: false })
@@ -166,8 +159,8 @@ impl Observer {
                 usize::MAX
             };
             self.give(&mut cursor, |survived, number| {
-                let possible = self.before[number].iter().all(|&earlier| survived[earlier]);
-                self.required[number] || possible && number < moment && random.chance(kept)
+                let possible = is_subset(&self.before[number], survived);
+                has(&self.required, number) || possible && number < moment && random.chance(kept)
             })?;
         }
         Ok(Seen { states: cursor.seen, exhausted: false })
@@ -183,20 +176,24 @@ impl Observer {
     /// # Panics
     /// When a word is not aligned or not in the memory.
     pub fn may_leave(&self, words: &[(u64, u64)], mut each_try: impl FnMut() -> Result<()>) -> Result<bool> {
-        let sources: Vec<Vec<Option<usize>>> =
-            words.iter().map(|&(address, value)| self.sources(address, value)).collect();
-        if sources.iter().any(Vec::is_empty) {
+        let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
+        for &(address, value) in words {
+            if wanted.insert(address, value).is_some_and(|other| other != value) {
+                return Ok(false);
+            }
+        }
+        let words: Vec<Word> = wanted.into_iter().map(|(address, value)| self.word(address, value)).collect();
+        if words.iter().any(|word| word.sources.is_empty()) {
             return Ok(false);
         }
         let mut chosen = vec![0; words.len()];
         loop {
             each_try()?;
-            let last: Vec<Option<usize>> =
-                sources.iter().zip(&chosen).map(|(sources, &at)| sources[at]).collect();
-            if self.is_least_of(words, &last) {
+            if self.is_least_of(&words, &chosen) {
                 return Ok(true);
             }
-            let Some(next) = (0..words.len()).find(|&word| chosen[word] + 1 < sources[word].len()) else {
+            let Some(next) = (0..words.len()).find(|&word| chosen[word] + 1 < words[word].sources.len())
+            else {
                 return Ok(false);
             };
             chosen[next] += 1;
@@ -204,15 +201,17 @@ impl Observer {
         }
     }
 
-    /// The persists after which the word at `address` holds `value`, and `None` if it did before all.
-    fn sources(&self, address: u64, value: u64) -> Vec<Option<usize>> {
+    /// What is known of the word at `address` of which `value` is wanted.
+    fn word(&self, address: u64, value: u64) -> Word {
         let at = address as usize;
         let mut word = [0; 8];
         word.copy_from_slice(&self.initial[at..at + 8]);
         let mut sources = Vec::from_iter((u64::from_le_bytes(word) == value).then_some(None));
+        let mut persists = Vec::new();
         for (number, (_, event)) in
             (0..).zip(&self.persists).filter(|(_, (_, event))| event.word() == address)
         {
+            persists.push(number);
             let from = (event.address - address) as usize;
             let len = usize::from(event.len);
             word[from..from + len].copy_from_slice(&event.bytes()[..len]);
@@ -220,35 +219,43 @@ impl Observer {
                 sources.push(Some(number));
             }
         }
-        sources
+        Word { persists, sources }
     }
 
-    /// Whether the least state that has the persists `last` has none behind them to their words.
-    fn is_least_of(&self, words: &[(u64, u64)], last: &[Option<usize>]) -> bool {
+    /// Whether the least state that has the chosen source of each word has no later persist to any of them.
+    fn is_least_of(&self, words: &[Word], chosen: &[usize]) -> bool {
+        let last = || words.iter().zip(chosen).map(|(word, &at)| (word, word.sources[at]));
         let mut kept = self.required.clone();
-        for &number in last.iter().flatten() {
-            kept[number] = true;
-            self.before[number].iter().for_each(|&earlier| kept[earlier] = true);
+        for number in last().filter_map(|(_, last)| last) {
+            set(&mut kept, number);
+            kept.iter_mut().zip(&self.before[number]).for_each(|(kept, earlier)| *kept |= earlier);
         }
-        let newest = |address: u64| {
-            (0..kept.len()).rev().find(|&number| kept[number] && self.persists[number].1.word() == address)
-        };
-        words.iter().zip(last).all(|(&(address, _), &last)| newest(address) == last)
+        last().all(|(word, last)| {
+            word.persists.iter().rev().copied().find(|&number| has(&kept, number)) == last
+        })
     }
 
     fn cursor<'a>(&self, limit: u64, visit: &'a mut dyn FnMut(&State<'_>) -> Result<()>) -> Cursor<'a> {
         let survived = vec![false; self.persists.len()];
-        Cursor { image: self.initial.clone(), survived, done: vec![0], seen: 0, limit, visit }
+        let kept = vec![0; self.required.len()];
+        Cursor { image: self.initial.clone(), survived, kept, done: vec![0], seen: 0, limit, visit }
     }
 
     /// Builds the state of the persists that `keep` keeps, given what is kept before, and gives it.
-    fn give(&self, cursor: &mut Cursor<'_>, mut keep: impl FnMut(&[bool], usize) -> bool) -> Result<()> {
-        cursor.image.copy_from_slice(&self.initial);
+    fn give(&self, cursor: &mut Cursor<'_>, mut keep: impl FnMut(&[u64], usize) -> bool) -> Result<()> {
+        // What the last state had is taken back where it was stored: the whole image may be far larger.
+        for (number, (_, event)) in self.persists.iter().enumerate() {
+            if cursor.survived[number] {
+                cursor.image[bytes_of(event)].copy_from_slice(&self.initial[bytes_of(event)]);
+            }
+        }
+        cursor.kept.fill(0);
         let mut done = 0;
         for number in 0..self.persists.len() {
-            let kept = keep(&cursor.survived[..number], number);
+            let kept = keep(&cursor.kept, number);
             cursor.survived[number] = kept;
             if kept {
+                set(&mut cursor.kept, number);
                 self.apply(number, &mut cursor.image);
                 done = self.persists[number].0 + 1;
             }
@@ -276,19 +283,21 @@ impl Observer {
             return Ok(true);
         };
         let mut all = true;
-        if !self.required[number] {
+        if !has(&self.required, number) {
             all &= self.branch(number + 1, cursor)?;
         }
-        if self.before[number].iter().all(|&earlier| cursor.survived[earlier]) {
-            let range = event.address as usize..event.address as usize + usize::from(event.len);
+        if is_subset(&self.before[number], &cursor.kept) {
+            let range = bytes_of(event);
             let mut old = [0; 8];
             old[..range.len()].copy_from_slice(&cursor.image[range.clone()]);
             self.apply(number, &mut cursor.image);
             cursor.survived[number] = true;
+            set(&mut cursor.kept, number);
             cursor.done.push(place + 1);
             all &= self.branch(number + 1, cursor)?;
             cursor.done.pop();
             cursor.survived[number] = false;
+            cursor.kept[number / 64] &= !(1 << (number % 64));
             cursor.image[range.clone()].copy_from_slice(&old[..range.len()]);
         }
         Ok(all)
@@ -296,9 +305,106 @@ impl Observer {
 
     fn apply(&self, number: usize, image: &mut [u8]) {
         let event = &self.persists[number].1;
-        let at = event.address as usize;
-        image[at..at + usize::from(event.len)].copy_from_slice(&event.bytes()[..usize::from(event.len)]);
+        image[bytes_of(event)].copy_from_slice(&event.bytes()[..usize::from(event.len)]);
     }
+}
+
+/// A word of which a value is wanted.
+struct Word {
+    /// The persists to it, in order.
+    persists: Vec<usize>,
+    /// Those after which it holds the value, and `None` if it did before all.
+    sources: Vec<Option<usize>>,
+}
+
+/// Makes rows of bits over persists of rows over all events.
+struct Among {
+    /// The persists among the events, as bits.
+    mask: Vec<u64>,
+    /// The number of the first persist in each word of `mask`.
+    first: Vec<usize>,
+    /// The number of each event that is a persist.
+    numbers: Vec<usize>,
+}
+
+impl Among {
+    fn new(events: &[Event], persists: &[(usize, Event)]) -> Among {
+        let mut mask = vec![0; events.len().div_ceil(64)];
+        let mut numbers = vec![0; events.len()];
+        for (number, (place, _)) in persists.iter().enumerate() {
+            set(&mut mask, *place);
+            numbers[*place] = number;
+        }
+        let first = (0..mask.len()).map(|at| persists.partition_point(|(place, _)| *place < 64 * at));
+        Among { first: first.collect(), mask, numbers }
+    }
+
+    /// The row, as long as it need be.
+    fn of(&self, events: &[u64]) -> Box<[u64]> {
+        let rows = || (0..).zip(events.iter().zip(&self.mask).map(|(row, mask)| (row & mask, *mask)));
+        let last = rows().filter(|(_, (row, _))| *row != 0).last();
+        let Some((at, (row, _))) = last else { return Box::default() };
+        let highest = self.numbers[64 * at + row.ilog2() as usize];
+        let mut all = vec![0; highest / 64 + 1];
+        for (at, (mut row, mask)) in rows() {
+            if row == mask {
+                // All of them, as often: not bit by bit.
+                let first = self.first[at];
+                set_range(&mut all, first..first + mask.count_ones() as usize);
+                continue;
+            }
+            while row != 0 {
+                set(&mut all, self.numbers[64 * at + row.trailing_zeros() as usize]);
+                row &= row - 1;
+            }
+        }
+        all.into()
+    }
+}
+
+/// What syncs waited for by the end of the trace; under strict persistency every persist.
+fn required(events: &[Event], persists: &[(usize, Event)], graph: &OrderGraph, model: Model) -> Vec<u64> {
+    let mut required = vec![0; persists.len().div_ceil(64)];
+    let last_sync = events.iter().rposition(|event| event.kind == Kind::Sync);
+    for (number, (place, _)) in persists.iter().enumerate() {
+        // In time each sync is before all that comes later, so the last one tells of all.
+        if model == Model::Strict || last_sync.is_some_and(|sync| graph.is_before(*place, sync)) {
+            set(&mut required, number);
+        }
+    }
+    required
+}
+
+/// The bytes of the image that a persist stores to.
+fn bytes_of(event: &Event) -> Range<usize> {
+    let at = event.address as usize;
+    at..at + usize::from(event.len)
+}
+
+fn has(row: &[u64], number: usize) -> bool {
+    row.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
+}
+
+fn set(row: &mut [u64], number: usize) {
+    row[number / 64] |= 1 << (number % 64);
+}
+
+/// Sets bits of which there are 64 at most.
+fn set_range(row: &mut [u64], numbers: Range<usize>) {
+    if numbers.is_empty() {
+        return;
+    }
+    let bits = u64::MAX >> (64 - numbers.len());
+    let (word, shift) = (numbers.start / 64, numbers.start % 64);
+    row[word] |= bits << shift;
+    if shift > 0 && numbers.end > 64 * (word + 1) {
+        row[word + 1] |= bits >> (64 - shift);
+    }
+}
+
+/// Whether `all` has every bit of `row`.
+fn is_subset(row: &[u64], all: &[u64]) -> bool {
+    row.iter().zip(all).all(|(row, all)| row & !all == 0)
 }
 
 #[cfg(test)]

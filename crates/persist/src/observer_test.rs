@@ -9,7 +9,7 @@ const BYTES: usize = 1024;
 
 /// Every subset of persists that is closed downwards, by trying all subsets.
 fn by_definition(trace: &Trace, model: Model) -> BTreeSet<Vec<bool>> {
-    let graph = OrderGraph::derive(trace.events(), model).unwrap().with_time(trace.events(), model);
+    let graph = OrderGraph::derive_in_time(trace.events(), model).unwrap();
     let persists: Vec<usize> =
         (0..trace.events().len()).filter(|&place| trace.events()[place].is_persist()).collect();
     let mut cuts = BTreeSet::new();
@@ -218,4 +218,51 @@ fn telling_states_show_damage_of_one_pair_and_not_of_two() {
     };
     assert_eq!(shows(&|survived| survived[3] && !survived[0]), (true, true));
     assert_eq!(shows(&|survived| survived[2] && survived[3] && !survived[0] && !survived[1]), (false, true));
+}
+
+/// On whichever strand: what a thread loaded before its sync is there when the sync is done.
+#[test]
+fn a_sync_waits_for_what_the_thread_loaded_on_an_earlier_strand() {
+    for space in [Space::Persistent, Space::Volatile] {
+        let mut trace = Trace::new();
+        trace.access(0, Kind::Store, Space::Persistent, 0, &[1; 8]);
+        if space == Space::Volatile {
+            // The word is published through a volatile one.
+            trace.mark(0, Kind::Barrier);
+            trace.access(0, Kind::Store, space, 64, &[1; 8]);
+        }
+        trace.access(1, Kind::Load, space, if space == Space::Volatile { 64 } else { 0 }, &[1; 8]);
+        trace.mark(1, Kind::Strand);
+        trace.mark(1, Kind::Sync);
+        for model in [Model::Strict, Model::BufferedStrict, Model::Epoch, Model::Strand] {
+            let observer = Observer::new(&trace, model, Failure::AtEnd, vec![0; 8]).unwrap();
+            assert!(!observer.may_leave(&[(0, 0)], || Ok(())).unwrap(), "{model:?}, {space:?}");
+        }
+    }
+}
+
+/// Every persist after every other: all pairs of places would take 3.6 GB, and comparing them one by one hours.
+#[test]
+fn a_trace_as_long_as_may_be_is_observed() {
+    let mut trace = Trace::new();
+    for number in 0..30_000u64 {
+        trace.access(0, Kind::Store, Space::Persistent, number % 8 * 8, &number.to_le_bytes());
+    }
+    let observer = Observer::new(&trace, Model::Strict, Failure::Anywhere, vec![0; 64]).unwrap();
+    let mut states = 0u64;
+    let ended = observer.telling(|state| {
+        states += 1;
+        let survivors = state.survived.iter().filter(|survived| **survived).count() as u64;
+        // The least state with a persist has all before it; the greatest without it has those too.
+        let wanted = if states.is_multiple_of(2) { states / 2 } else { states.saturating_sub(3) / 2 };
+        assert_eq!(survivors, wanted, "state {states}");
+        match states {
+            2_000 => Err(Error::new(ErrorKind::Retry, "enough of them")),
+            _ => Ok(()),
+        }
+    });
+    assert_eq!((ended.unwrap_err().kind(), states), (ErrorKind::Retry, 2_000));
+    assert_eq!(observer.sample(1, 20, |_| Ok(())).unwrap().states, 20);
+    assert!(observer.may_leave(&[(0, 29_992), (56, 29_999)], || Ok(())).unwrap());
+    assert!(!observer.may_leave(&[(0, 0), (56, 29_999)], || Ok(())).unwrap());
 }

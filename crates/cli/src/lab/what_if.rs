@@ -1,8 +1,9 @@
 //! `tierstone lab what-if`: a recorded workload on the device alone, and with emulated persistent memories.
 
-use super::{BAR_STEPS, style};
+use super::{BAR_STEPS, settings, style};
 use crate::interrupt::Interrupted;
 use crate::output::{print_json, print_line, table};
+use crate::persist::refuse_directory;
 use crate::workload::options::PlanArgs;
 use clap::Args;
 use indicatif::ProgressBar;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use tierstone_base::Result;
 use tierstone_base::units::parse_size;
 use tierstone_lab::result::{Cell, Table};
-use tierstone_lab::{RunSettings, Size, WhatIf, output, what_if};
+use tierstone_lab::{Size, WhatIf, output, what_if};
 use tierstone_media::region::MEMORY_PROFILES;
 use tierstone_plan::number::number;
 
@@ -38,7 +39,8 @@ pub struct WhatIfArgs {
     /// Where the result goes: a folder `what-if` in it
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     out: PathBuf,
-    /// On which disk to measure: a temporary folder in it is used and removed [default: the result's own]
+    /// On which disk to measure: a temporary folder in this directory, which is there, is used and removed [default: the
+    /// result's own]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Print the result as JSON
@@ -63,12 +65,9 @@ pub fn run(args: &WhatIfArgs) -> Result<()> {
     };
     // Before the trace is read, so that a wrong setting costs nothing.
     what.validate()?;
+    refuse_directory(&args.file)?;
     let plan = args.plan.plan(&args.file)?;
-    std::fs::create_dir_all(&args.out).map_err(|error| {
-        tierstone_base::Error::from(error).context(&format!("cannot make {}", args.out.display()))
-    })?;
-    let data = args.data.clone().unwrap_or_else(|| args.out.clone());
-    let settings = RunSettings { size: Size::Full, data, seed: args.plan.seed() };
+    let settings = settings(Size::Full, &args.out, args.data.as_deref(), args.plan.seed())?;
     let stop = Interrupted::watch()?;
     let bar = ProgressBar::new(BAR_STEPS);
     bar.set_style(style());

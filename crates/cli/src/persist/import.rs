@@ -126,5 +126,13 @@ fn write(args: &ImportArgs, import: &Import) -> Result<()> {
         }
         opened => opened.map_err(failed)?,
     };
-    file.write_all(&bytes).map_err(failed)
+    file.write_all(&bytes).map_err(|error| {
+        // What is there of it is no trace, and would be in the way of the next attempt.
+        let removed = std::fs::remove_file(&args.out);
+        let error = failed(error);
+        match removed {
+            Ok(()) => error,
+            Err(left) => error.context(&format!("a part of {} is left ({left})", args.out.display())),
+        }
+    })
 }

@@ -1,8 +1,9 @@
 //! `tierstone persist litmus`.
 
-use super::read_text;
+use super::{counter, read_text};
 use crate::output::{print_json, print_line, table};
 use clap::Args;
+use indicatif::ProgressBar;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,15 +42,17 @@ struct Claim {
 
 /// Exit code 1 where a claim fails. A test that cannot be run hides nothing of the others: its error comes behind them.
 pub fn run(args: &LitmusArgs) -> Result<ExitCode> {
+    let bar = counter("steps of the test");
     let published = PUBLISHED.iter().filter(|_| args.published);
-    let published = published.map(|(name, text)| run_one(text).map_err(|error| error.context(name)));
+    let published = published.map(|(name, text)| run_one(text, &bar).map_err(|error| error.context(name)));
     let (mut told, mut errors) = (Vec::new(), Vec::new());
-    for result in published.chain(args.files.iter().map(|file| run_file(file))) {
+    for result in published.chain(args.files.iter().map(|file| run_file(file, &bar))) {
         match result {
             Ok(test) => told.push(test),
             Err(error) => errors.push(error),
         }
     }
+    bar.finish_and_clear();
     if errors.is_empty() || !told.is_empty() {
         if args.json { print_json(&told)? } else { print(&told)? }
     }
@@ -60,14 +63,17 @@ pub fn run(args: &LitmusArgs) -> Result<ExitCode> {
     Ok(if told.iter().all(|test| test.holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_file(file: &Path) -> Result<Told> {
+fn run_file(file: &Path, bar: &ProgressBar) -> Result<Told> {
     let text = read_text(file)?;
-    run_one(&text).map_err(|error| error.context(&file.display().to_string()))
+    run_one(&text, bar).map_err(|error| error.context(&file.display().to_string()))
 }
 
-fn run_one(text: &str) -> Result<Told> {
+fn run_one(text: &str, bar: &ProgressBar) -> Result<Told> {
     let litmus = Litmus::parse(text)?;
-    let report: LitmusReport = litmus.run()?;
+    let report: LitmusReport = litmus.run_watched(|steps| {
+        bar.set_position(steps);
+        Ok(())
+    })?;
     Ok(Told {
         name: litmus.name,
         source: litmus.source,

@@ -3,8 +3,8 @@
 use super::{counter, model, read_trace};
 use crate::output::{print_json, print_line, table};
 use clap::Args;
-use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use serde::{Serialize, Serializer};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_persist::observer::{Failure, Observer, Seen, State};
@@ -15,8 +15,9 @@ use tierstone_persist::trace::{Trace, WORD, text::number};
 const IMAGE_BYTES_MAX: u64 = 64 << 20;
 /// Persists that are enumerated at most: the search goes as deep.
 const ENUMERATED_MAX: usize = 4_096;
-/// Different outcomes that are kept at most.
+/// Different outcomes that are kept at most, and words of all of them: 32 MB.
 const OUTCOMES_MAX: usize = 100_000;
+const OUTCOME_WORDS_MAX: usize = 4 << 20;
 
 #[derive(Debug, Args)]
 pub struct ObserveArgs {
@@ -46,7 +47,8 @@ pub struct ObserveArgs {
     /// damage that takes more use --sample, or all states of a shorter trace
     #[arg(long)]
     telling: bool,
-    /// Different outcomes to show at most; JSON has all
+    /// Different outcomes to show at most; JSON has all that are kept: 100,000, or fewer where the trace persists to more
+    /// than 40 words
     #[arg(long, value_name = "N", default_value_t = 20)]
     show: usize,
     /// Print JSON
@@ -55,7 +57,7 @@ pub struct ObserveArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct Told<'a> {
     model: &'static str,
     persists: usize,
     /// Legal states tried.
@@ -65,9 +67,35 @@ struct Told {
     /// States of them that have the wanted values.
     matching: u64,
     /// What the words hold that the trace persists to, in those states; by address.
-    outcomes: Vec<BTreeMap<String, String>>,
+    outcomes: Outcomes<'a>,
     /// Whether there were more outcomes than are kept.
     outcomes_cut: bool,
+}
+
+/// Outcomes, whose words get their names one outcome at a time: with its names an outcome takes ten times as much.
+#[derive(Debug)]
+struct Outcomes<'a> {
+    words: &'a [u64],
+    kept: &'a BTreeSet<Vec<u64>>,
+}
+
+/// One of them.
+struct Outcome<'a> {
+    words: &'a [u64],
+    values: &'a [u64],
+}
+
+impl Serialize for Outcomes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.kept.iter().map(|values| Outcome { words: self.words, values }))
+    }
+}
+
+impl Serialize for Outcome<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let named = self.words.iter().zip(self.values);
+        serializer.collect_map(named.map(|(word, value)| (format!("{word:#x}"), format!("{value:#x}"))))
+    }
 }
 
 pub fn run(args: &ObserveArgs) -> Result<()> {
@@ -85,39 +113,40 @@ pub fn run(args: &ObserveArgs) -> Result<()> {
     let failure = if args.at_end { Failure::AtEnd } else { Failure::Anywhere };
     let observer = Observer::new(&trace, args.model, failure, vec![0; bytes as usize])?;
     let mut outcomes: BTreeSet<Vec<u64>> = BTreeSet::new();
+    let outcomes_max = OUTCOMES_MAX.min(OUTCOME_WORDS_MAX / words.len().max(1));
     let (mut tried, mut matching, mut outcomes_cut) = (0u64, 0, false);
+    let mut outcome: Vec<u64> = Vec::new();
     let bar = counter("states");
     let visit = |state: &State<'_>| {
         tried += 1;
-        if tried.is_multiple_of(1 << 14) {
+        if tried.is_multiple_of(1 << 8) {
             bar.set_position(tried);
         }
         if args.wanted.iter().all(|&(address, value)| held(state.image, address) == value) {
             matching += 1;
-            let outcome: Vec<u64> = words.iter().map(|&address| held(state.image, address)).collect();
-            outcomes_cut |= outcomes.len() >= OUTCOMES_MAX && !outcomes.contains(&outcome);
-            if outcomes.len() < OUTCOMES_MAX {
-                outcomes.insert(outcome);
+            outcome.clear();
+            outcome.extend(words.iter().map(|&address| held(state.image, address)));
+            if !outcomes.contains(&outcome) {
+                match outcomes.len() < outcomes_max {
+                    true => _ = outcomes.insert(outcome.clone()),
+                    false => outcomes_cut = true,
+                }
             }
         }
         Ok(())
     };
     let seen = try_states(args, &observer, visit)?;
     bar.finish_and_clear();
-    let named = |outcome: &Vec<u64>| {
-        let values = words.iter().zip(outcome);
-        values.map(|(address, value)| (format!("{address:#x}"), format!("{value:#x}"))).collect()
-    };
     let told = Told {
         model: args.model.name(),
         persists: observer.persists(),
         states: seen.states,
         all: seen.exhausted,
         matching,
-        outcomes: outcomes.iter().map(named).collect(),
+        outcomes: Outcomes { words: &words, kept: &outcomes },
         outcomes_cut,
     };
-    if args.json { print_json(&told) } else { print(args, &words, &told, &outcomes) }
+    if args.json { print_json(&told) } else { print(args, &told) }
 }
 
 fn try_states(
@@ -167,10 +196,11 @@ fn persisted_words(trace: &Trace) -> Vec<u64> {
     words.into_iter().collect()
 }
 
+/// The value of a word that the trace persists to: it lies in the image.
 fn held(image: &[u8], address: u64) -> u64 {
+    let at = address as usize;
     let mut word = [0; WORD as usize];
-    let bytes = image.iter().skip(address as usize);
-    word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    word.copy_from_slice(&image[at..at + WORD as usize]);
     u64::from_le_bytes(word)
 }
 
@@ -184,7 +214,8 @@ fn word(text: &str) -> std::result::Result<(u64, u64), String> {
     }
 }
 
-fn print(args: &ObserveArgs, words: &[u64], told: &Told, outcomes: &BTreeSet<Vec<u64>>) -> Result<()> {
+fn print(args: &ObserveArgs, told: &Told<'_>) -> Result<()> {
+    let Outcomes { words, kept: outcomes } = told.outcomes;
     let all = if told.all { "all" } else { "not all" };
     print_line(&format!(
         "{} persists under {} persistency: {} states tried ({all} that are legal), {} with the wanted values",

@@ -67,6 +67,7 @@ fn names_and_published_values_are_whole_and_unique() {
 #[test]
 fn a_run_that_is_stopped_ends_and_leaves_no_folder() {
     let parent = std::env::temp_dir().join(format!("tierstone-lab-stop-{}", std::process::id()));
+    std::fs::create_dir_all(&parent).unwrap();
     for experiment in ALL {
         let mut calls = 0;
         let settings = RunSettings { data: parent.clone(), ..tiny() };

@@ -171,6 +171,19 @@ fn a_trace_of_our_own_takes_the_meaning_of_a_map() {
     assert_eq!(text::write(&import.trace), wanted);
 }
 
+/// None of its accesses is left out without a word, as none of a recording is.
+#[test]
+fn a_trace_of_our_own_that_reaches_the_end_of_all_addresses_is_refused() {
+    let own = "persist-trace 1\n0 sync\n0 store v:0xfffffffffffffff8 8 0x1\nend 2\n";
+    let map = AddressMap::parse(MAP).unwrap();
+    let error = remap(&text::read(own).unwrap(), &map, &ImportSettings::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let names = error.message().contains("step 1") && error.message().contains("0xfffffffffffffff8");
+    assert!(names, "{error}");
+    let below = text::read(&own.replace("fff8 8", "fff0 8")).unwrap();
+    assert_eq!(remap(&below, &map, &ImportSettings::default()).unwrap().trace, below);
+}
+
 #[test]
 fn mangled_traces_and_maps_give_an_error_or_a_trace_and_no_panic() {
     let mut random = SeededRandom::new(3);

@@ -60,17 +60,17 @@ pub struct Import {
 /// from the map; its own barriers, strands and syncs stay.
 ///
 /// # Errors
-/// `InvalidInput` for more steps than the settings allow.
+/// `InvalidInput` for more steps than the settings allow, and for an access of the last bytes of all addresses, with the
+/// number of its step.
 pub fn remap(trace: &Trace, map: &AddressMap, settings: &ImportSettings<'_>) -> Result<Import> {
     let mut importer = Importer::new(map, settings);
-    for event in trace.events() {
+    for (step, event) in trace.events().iter().enumerate() {
         importer.switch(event.thread);
-        match event.is_access() {
-            true => {
-                importer.access(&[event.kind], event.address, u64::from(event.len), Some(event.value))?;
-            }
-            false => importer.mark(event.kind)?,
-        }
+        let taken = match event.is_access() {
+            true => importer.access(&[event.kind], event.address, u64::from(event.len), Some(event.value)),
+            false => importer.mark(event.kind),
+        };
+        taken.map_err(|error| error.context(&format!("step {step}")))?;
     }
     Ok(importer.finish())
 }
@@ -105,6 +105,13 @@ impl<'a> Importer<'a> {
 
     /// An access of `len` bytes, of each of `kinds` in turn. Without a `value` a store gets its number.
     fn access(&mut self, kinds: &[Kind], address: u64, len: u64, value: Option<u64>) -> Result<()> {
+        // As of a recording of lackey: of the last bytes there is no end, and none may be lost without a word.
+        let Some(end) = address.checked_add(len) else {
+            let message = format!(
+                "an access of {len} bytes at {address:#x} reaches the end of all addresses; leave it out"
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        };
         self.import.accesses += 1;
         let stores = kinds.contains(&Kind::Store);
         if stores && let Some(marker) = self.map.marker(address, len) {
@@ -120,8 +127,8 @@ impl<'a> Importer<'a> {
         let mut was_ignored = false;
         for &kind in kinds {
             let mut at = address;
-            while at < address + len {
-                let piece = (WORD - at % WORD).min(address + len - at);
+            while at < end {
+                let piece = (WORD - at % WORD).min(end - at);
                 was_ignored |= !self.piece(kind, at, piece, value)?;
                 at += piece;
             }

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! 1. A report says of every claim what is so: what cannot be tried to its end is an error.
-//! 2. Of one test a million executions and states are tried at most, together.
+//! 2. Of one test a million executions and states are tried at most, together, and no more than 200 million steps of
+//!    orders are derived: a minute or two of one processor.
 
 mod parse;
 mod run;
@@ -99,9 +100,18 @@ impl Litmus {
     ///
     /// # Errors
     /// `InvalidInput` when no execution is as `sees` asks, when a claim is made of a model or an order that it cannot be
-    /// made of, and when there are more than a million executions and states to try.
+    /// made of, and when there are more than a million executions and states to try, or more than 200 million steps of
+    /// orders to derive.
     pub fn run(&self) -> Result<LitmusReport> {
-        run::run(self)
+        self.run_watched(|_| Ok(()))
+    }
+
+    /// The same. `watch` is called now and then with the steps that were derived so far; an error of it ends the run.
+    ///
+    /// # Errors
+    /// Those of [`Litmus::run`], and the first error of `watch`.
+    pub fn run_watched(&self, mut watch: impl FnMut(u64) -> Result<()>) -> Result<LitmusReport> {
+        run::run(self, &mut watch)
     }
 }
 

@@ -9,7 +9,7 @@ use tierstone_base::{Error, ErrorKind, Result};
 
 /// Bytes between names that share no cache line.
 const APART: u64 = 64;
-/// Steps of a test at most, and as many claims, each counted under every model: the walk goes as deep.
+/// Steps of a test at most, and as many threads, and claims, each counted under every model: the walk goes as deep.
 const STEPS_MAX: usize = 1_000;
 
 #[derive(Default)]
@@ -43,9 +43,9 @@ pub(super) fn parse(text: &str) -> Result<Litmus> {
     }
     let steps: usize = parser.threads.iter().map(Vec::len).sum();
     let claims: usize = parser.checks.iter().map(|check| check.models.len()).sum();
-    if steps > STEPS_MAX || claims > STEPS_MAX || parser.sees.len() > STEPS_MAX {
+    if [steps, claims, parser.threads.len(), parser.sees.len()].into_iter().any(|count| count > STEPS_MAX) {
         return Err(whole(&format!(
-            "has more than {STEPS_MAX} steps, claims or lines 'sees'; make several of it"
+            "has more than {STEPS_MAX} steps, threads, claims or lines 'sees'; make several of it"
         )));
     }
     let known = |label: &String| parser.labels.contains(label);

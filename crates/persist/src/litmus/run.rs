@@ -1,16 +1,16 @@
 //! What the claims of a litmus test say of each of its executions.
 
-use super::walk::{Budget, Execution, Walk};
+use super::walk::{Budget, Execution, Limits, Met, Walk};
 use super::{Check, Claim, Litmus, Values};
 use crate::observer::{Failure, Observer};
 use crate::order::{Model, OrderGraph, bpfs_deadlock};
 use crate::trace::{Event, Trace};
-use std::cell::RefCell;
 use std::fmt;
 use tierstone_base::{Error, ErrorKind, Result};
 
-/// Executions and states of one test at most, together.
-const LIMIT: u64 = 1_000_000;
+/// Executions and states of one test at most, together; and steps of all orders that are derived of it, which a processor
+/// does in a minute or two.
+const LIMITS: Limits = Limits { tries: 1_000_000, steps: 200_000_000 };
 
 /// What became of one claim under one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,23 +83,28 @@ impl<'a> Verdict<'a> {
     }
 }
 
-pub(super) fn run(litmus: &Litmus) -> Result<LitmusReport> {
-    run_within(litmus, LIMIT)
+pub(super) fn run(litmus: &Litmus, watch: &mut dyn FnMut(u64) -> Result<()>) -> Result<LitmusReport> {
+    run_within(litmus, LIMITS, watch)
 }
 
-/// The same with another limit.
-fn run_within(litmus: &Litmus, limit: u64) -> Result<LitmusReport> {
+/// The same with other limits.
+fn run_within(
+    litmus: &Litmus,
+    limits: Limits,
+    watch: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<LitmusReport> {
     litmus.checks.iter().try_for_each(|check| refuse_unknown(litmus, check))?;
     // Executions are counted first: walking is quick, and a test that has too many is refused before any is judged.
-    let (mut executions, budget) = (0, RefCell::new(Budget::new(&litmus.name, limit)));
+    let (mut executions, mut budget) = (0, Budget::new(&litmus.name, limits, watch));
     let mut walk = Walk::new(litmus);
-    walk.each(
-        &mut |_| {
+    walk.each(&mut |_, met| match met {
+        Met::Look(count) => budget.look(count),
+        Met::DeadEnd => budget.take(),
+        Met::Execution => {
             executions += 1;
-            budget.borrow_mut().take()
-        },
-        &mut || budget.borrow_mut().take(),
-    )?;
+            budget.take()
+        }
+    })?;
     if executions == 0 {
         let message = format!(
             "{}: no execution is as 'sees' asks; without 'visible out of order' none may be",
@@ -112,8 +117,11 @@ fn run_within(litmus: &Litmus, limit: u64) -> Result<LitmusReport> {
         .iter()
         .flat_map(|check| check.models.iter().map(move |&model| Verdict::new(check, model)))
         .collect();
-    let budget = &mut budget.into_inner();
-    walk.each(&mut |walk| judge(litmus, &walk.execution(), &mut verdicts, budget), &mut || Ok(()))?;
+    // The second walk is as long as the first.
+    walk.each(&mut |walk, met| match met {
+        Met::Execution => judge(litmus, walk, &mut verdicts, &mut budget),
+        Met::Look(_) | Met::DeadEnd => Ok(()),
+    })?;
     let checks = verdicts.into_iter().map(|verdict| CheckResult {
         line: verdict.check.line,
         text: verdict.check.text.clone(),
@@ -143,23 +151,31 @@ fn refuse_unknown(litmus: &Litmus, check: &Check) -> Result<()> {
 /// What one execution says of every claim that is open, model by model.
 fn judge(
     litmus: &Litmus,
-    execution: &Execution<'_>,
+    walk: &Walk<'_>,
     verdicts: &mut [Verdict<'_>],
-    budget: &mut Budget,
+    budget: &mut Budget<'_>,
 ) -> Result<()> {
+    budget.look(verdicts.len())?;
+    if verdicts.iter().all(|verdict| verdict.decided) {
+        return Ok(());
+    }
+    let execution: Execution<'_> = walk.execution();
     let events = execution.events();
+    budget.derive(events.len())?;
     for model in Model::ALL {
         let mut open: Vec<&mut Verdict<'_>> =
             verdicts.iter_mut().filter(|verdict| verdict.model == model && !verdict.decided).collect();
         if open.is_empty() {
             continue;
         }
+        budget.derive(events.len())?;
         let graph = OrderGraph::of_program(&events, &execution.program, model, model.conflicts())?;
         let ordered = |first: &str, second: &str| {
             graph.as_ref().is_ok_and(|graph| graph.is_before(execution.place(first), execution.place(second)))
         };
         let mut states = States { litmus, events: &events, model, observers: [None, None] };
         for verdict in &mut open {
+            budget.look(events.len())?;
             let (found, decides) = match &verdict.check.claim {
                 Claim::Before(first, second) => (ordered(first, second), false),
                 Claim::Concurrent(first, second) => {
@@ -193,10 +209,11 @@ struct States<'a> {
 
 impl States<'_> {
     /// Whether some failure leaves `values`.
-    fn leave(&mut self, values: &Values, at_end: bool, budget: &mut Budget) -> Result<bool> {
+    fn leave(&mut self, values: &Values, at_end: bool, budget: &mut Budget<'_>) -> Result<bool> {
         let observer = match &mut self.observers[usize::from(at_end)] {
             Some(observer) => observer,
             none => {
+                budget.derive(self.events.len())?;
                 let failure = if at_end { Failure::AtEnd } else { Failure::Anywhere };
                 let bytes = self.litmus.persistent.values().max().map_or(0, |last| last + 8) as usize;
                 let trace: Trace = self.events.iter().copied().collect();
@@ -207,7 +224,11 @@ impl States<'_> {
             .iter()
             .filter_map(|(name, value)| Some((*self.litmus.persistent.get(name)?, *value)))
             .collect();
-        observer.may_leave(&words, || budget.take())
+        budget.look(self.events.len() * words.len())?;
+        observer.may_leave(&words, || {
+            budget.look(words.len())?;
+            budget.take()
+        })
     }
 }
 

@@ -25,7 +25,7 @@ struct Walk {
     barrier: Option<usize>,
     /// Accesses since the barrier.
     open: Vec<usize>,
-    /// Persists of any strand since the last sync.
+    /// Accesses of any strand since the last sync: loads too, for a sync waits for what the thread saw.
     issued: Vec<usize>,
 }
 
@@ -44,9 +44,26 @@ impl OrderGraph {
     /// The same.
     pub fn derive_with(events: &[Event], model: Model, conflicts: Conflicts) -> Result<OrderGraph> {
         let program: Vec<usize> = (0..events.len()).collect();
-        Self::of_program(events, &program, model, conflicts)?.map_err(|_| {
-            Error::new(ErrorKind::Corrupt, "the order of a trace has a cycle, which cannot be: report it")
-        })
+        Self::of_program(events, &program, model, conflicts)?.map_err(|_| impossible_cycle())
+    }
+
+    /// The order with what a recovery observer knows of time: what a sync waited for is durable before anything later
+    /// is done, by any thread; under strict persistency a persist is, too.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn derive_in_time(events: &[Event], model: Model) -> Result<OrderGraph> {
+        let program: Vec<usize> = (0..events.len()).collect();
+        let mut before = edges(events, &program, model, model.conflicts())?;
+        let mut waited: Option<usize> = None;
+        for (place, event) in events.iter().enumerate() {
+            before[place].extend(waited);
+            if event.kind == Kind::Sync || model == Model::Strict && event.is_persist() {
+                waited = Some(place);
+            }
+        }
+        let closure = close(&before).map_err(|_| impossible_cycle())?;
+        Ok(OrderGraph { before, closure })
     }
 
     /// The order when stores become visible in another order than that of the program: `program` lists the places
@@ -61,33 +78,8 @@ impl OrderGraph {
         model: Model,
         conflicts: Conflicts,
     ) -> Result<std::result::Result<OrderGraph, Vec<usize>>> {
-        if events.len() > LONGEST_EVENTS {
-            let message = format!(
-                "the trace has {} events, the closure is made for at most {LONGEST_EVENTS}; trace fewer operations",
-                events.len()
-            );
-            return Err(Error::new(ErrorKind::InvalidInput, message));
-        }
-        let mut before = vec![Vec::new(); events.len()];
-        program_edges(events, program, model, &mut before);
-        conflict_edges(events, conflicts, &mut before);
+        let before = edges(events, program, model, conflicts)?;
         Ok(close(&before).map(|closure| OrderGraph { before, closure }))
-    }
-
-    /// Adds what a recovery observer knows of time: what a sync waited for is durable before anything later
-    /// is done, by any thread; under strict persistency a persist is, too.
-    pub(crate) fn with_time(mut self, events: &[Event], model: Model) -> OrderGraph {
-        let mut waited: Option<usize> = None;
-        for (place, event) in events.iter().enumerate() {
-            self.before[place].extend(waited);
-            if event.kind == Kind::Sync || model == Model::Strict && event.is_persist() {
-                waited = Some(place);
-            }
-        }
-        if let Ok(closure) = close(&self.before) {
-            self.closure = closure;
-        }
-        self
     }
 
     /// Whether event `first` is before event `second`.
@@ -101,10 +93,34 @@ impl OrderGraph {
         (0..self.before.len()).filter(move |other| row[other / 64] & (1 << (other % 64)) != 0)
     }
 
+    /// Every event before `place`, as bits.
+    pub(crate) fn row_before(&self, place: usize) -> &[u64] {
+        &self.closure[place]
+    }
+
     /// The events that an edge leads from to `place`.
     pub fn edges_to(&self, place: usize) -> &[usize] {
         &self.before[place]
     }
+}
+
+fn impossible_cycle() -> Error {
+    Error::new(ErrorKind::Corrupt, "the order of a trace has a cycle, which cannot be: report it")
+}
+
+/// For each event those that an edge leads from to it.
+fn edges(events: &[Event], program: &[usize], model: Model, conflicts: Conflicts) -> Result<Vec<Vec<usize>>> {
+    if events.len() > LONGEST_EVENTS {
+        let message = format!(
+            "the trace has {} events, the closure is made for at most {LONGEST_EVENTS}; trace fewer operations",
+            events.len()
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    let mut before = vec![Vec::new(); events.len()];
+    program_edges(events, program, model, &mut before);
+    conflict_edges(events, conflicts, &mut before);
+    Ok(before)
 }
 
 fn program_edges(events: &[Event], program: &[usize], model: Model, before: &mut [Vec<usize>]) {
@@ -121,9 +137,7 @@ fn program_edges(events: &[Event], program: &[usize], model: Model, before: &mut
             Kind::Load | Kind::Store => {
                 before[place].extend(walk.barrier);
                 walk.open.push(place);
-                if event.is_persist() {
-                    walk.issued.push(place);
-                }
+                walk.issued.push(place);
             }
             Kind::Barrier => {
                 before[place].append(&mut walk.open);
@@ -131,7 +145,7 @@ fn program_edges(events: &[Event], program: &[usize], model: Model, before: &mut
                 walk.barrier = Some(place);
             }
             Kind::Sync => {
-                before[place].append(&mut walk.open);
+                walk.open.clear();
                 before[place].append(&mut walk.issued);
                 before[place].extend(walk.barrier);
                 walk.barrier = Some(place);

@@ -8,8 +8,8 @@
 //! | conflict | accesses to one block, a store among them, volatile or persistent, as in V | the same; BPFS: persistent lines only, and not a load before a store | the same |
 //!
 //! Source: Pelley 2014, chapters VI and VII. Departures: accesses to one aligned word of 8 bytes conflict even
-//! where their bytes do not overlap, because the word persists whole. A sync is a barrier that covers every
-//! strand of its thread. BPFS's order is kept access by access; the cycles of whole epochs, on which its cache
+//! where their bytes do not overlap, because the word persists whole. A sync is a barrier that covers
+//! what its thread stored and loaded on every strand. BPFS's order is kept access by access; the cycles of whole epochs, on which its cache
 //! would wait for ever, are told by [`bpfs_deadlock`].
 
 mod graph;

@@ -28,7 +28,7 @@ fn by_definition(events: &[Event], model: Model) -> Vec<Vec<bool>> {
                     // A sync covers all strands of its thread, but what comes after the next strand barrier forgets it.
                     Model::Strand => match between.iter().rposition(|kind| *kind == Kind::Strand) {
                         None => fence(&between),
-                        Some(at) => between[at..].contains(&Kind::Sync) && a.is_persist(),
+                        Some(at) => between[at..].contains(&Kind::Sync),
                     },
                 };
             let block = |event: &Event| (event.space, event.address / conflicts.block_bytes);

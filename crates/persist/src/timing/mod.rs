@@ -93,7 +93,8 @@ struct Thread {
     before: Dependence,
     /// What the accesses since the last barrier depend on.
     open: Dependence,
-    /// The persists of any strand since the last sync.
+    /// What the accesses of any strand since the last sync depend on: loads too, for a sync waits for what the thread
+    /// saw.
     issued: Dependence,
 }
 
@@ -184,7 +185,7 @@ impl Timing {
             }
             Kind::Barrier => thread.before.join(std::mem::take(&mut thread.open)),
             Kind::Sync => {
-                thread.before.join(std::mem::take(&mut thread.open));
+                thread.open = Dependence::default();
                 thread.before.join(std::mem::take(&mut thread.issued));
             }
             _ => {}
@@ -215,7 +216,6 @@ impl Timing {
                 event.address >> self.atomic_shift,
                 depends,
             );
-            self.threads[number].issued.join(depends);
             level = Some(depends.level);
         }
         if is_store {
@@ -226,7 +226,10 @@ impl Timing {
         let thread = &mut self.threads[number];
         match self.settings.model.follows_program_order() {
             true => thread.before.join(depends),
-            false => thread.open.join(depends),
+            false => {
+                thread.open.join(depends);
+                thread.issued.join(depends);
+            }
         }
         level
     }

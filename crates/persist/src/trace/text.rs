@@ -43,8 +43,8 @@ pub fn write(trace: &Trace) -> String {
 /// Reads what [`write`] wrote, or a person.
 ///
 /// # Errors
-/// `Incompatible` for what is no trace, `Corrupt` for one that was cut, `InvalidInput` for a line that is wrong,
-/// with its number, and for one behind the end.
+/// `Incompatible` for what is no trace, `Corrupt` for one that was cut, inside a line too, `InvalidInput` for a line that is
+/// wrong, with its number, and for one behind the end.
 pub fn read(text: &str) -> Result<Trace> {
     let mut lines = (1..).zip(text.lines());
     if lines.next().is_none_or(|(_, line)| line.trim() != TITLE) {
@@ -52,6 +52,9 @@ pub fn read(text: &str) -> Result<Trace> {
         return Err(Error::new(ErrorKind::Incompatible, message));
     }
     let (mut trace, mut ended) = (Trace::new(), false);
+    // A last line without an end may be the first part of one.
+    let last = text.lines().count();
+    let may_be_part = |number: usize| number == last && !text.ends_with('\n');
     for (number, line) in lines {
         let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
         let refused =
@@ -69,8 +72,12 @@ pub fn read(text: &str) -> Result<Trace> {
                 ended = true;
             }
             words => {
-                let event =
-                    event(words).ok_or_else(|| refused("not a step; see docs/formats/persist-trace.md"))?;
+                let Some(event) = event(words) else {
+                    if may_be_part(number) {
+                        return Err(cut(&trace, &format!("its last line is '{line}'")));
+                    }
+                    return Err(refused("not a step; see docs/formats/persist-trace.md"));
+                };
                 trace.push(event).map_err(|error| refused(error.message()))?;
             }
         }
@@ -78,8 +85,13 @@ pub fn read(text: &str) -> Result<Trace> {
     if ended {
         return Ok(trace);
     }
-    let message = format!("the trace is cut: no 'end' after {} steps; record it again", trace.events().len());
-    Err(Error::new(ErrorKind::Corrupt, message))
+    Err(cut(&trace, "there is no more"))
+}
+
+fn cut(trace: &Trace, what_follows: &str) -> Error {
+    let steps = trace.events().len();
+    let message = format!("the trace is cut: no 'end' after {steps} steps, {what_follows}; record it again");
+    Error::new(ErrorKind::Corrupt, message)
 }
 
 fn event(words: &[&str]) -> Option<Event> {

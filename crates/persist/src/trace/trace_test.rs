@@ -45,8 +45,15 @@ fn a_trace_that_is_cut_anywhere_is_refused() {
     let text = text::write(&trace);
     for (cut, _) in text.char_indices() {
         // Only the last line feed may be missing.
-        assert!(text::read(&text[..cut]).is_err() || cut + 1 == text.len(), "cut at {cut}");
+        let kind = text::read(&text[..cut]).map_err(|error| error.kind());
+        match cut {
+            _ if cut + 1 == text.len() => assert_eq!(kind, Ok(trace.clone())),
+            _ if cut < text::TITLE.len() => assert_eq!(kind, Err(ErrorKind::Incompatible), "cut at {cut}"),
+            _ => assert_eq!(kind, Err(ErrorKind::Corrupt), "cut at {cut}: {:?}", &text[..cut]),
+        }
     }
+    let error = text::read("persist-trace 1\n0 barrier\n0 sto").unwrap_err();
+    assert!(error.message().contains("cut: no 'end' after 1 steps, its last line is '0 sto'"), "{error}");
     let error = text::read("persist-trace 1\n0 barrier\n").unwrap_err();
     assert!(error.message().contains("cut"), "{error}");
     let error = text::read("persist-trace 1\n0 barrier\nend 2\n").unwrap_err();

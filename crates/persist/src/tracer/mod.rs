@@ -40,7 +40,7 @@ pub enum Schedule {
 /// How a trace is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// How many threads run.
+    /// How many threads run: 1 to 4,096.
     pub threads: usize,
     /// Locks of the bank.
     pub locks: usize,
@@ -85,7 +85,7 @@ fn word_of(place: Place) -> Place {
 
 /// A memory that records what its thread does to it.
 #[derive(Debug)]
-pub struct Traced<'a, M> {
+pub struct Traced<'a, M: Memory> {
     inner: M,
     shared: &'a Shared,
     time: Cell<u64>,
@@ -158,11 +158,11 @@ impl<'a, M: Memory> Traced<'a, M> {
     }
 }
 
-impl<M> Drop for Traced<'_, M> {
+impl<M: Memory> Drop for Traced<'_, M> {
     fn drop(&mut self) {
         // Also when the program panics: the others must not wait for this thread's turn.
         if let Some(turns) = &self.shared.turns {
-            turns.leave();
+            turns.leave(self.inner.thread());
         }
     }
 }

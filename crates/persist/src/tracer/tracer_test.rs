@@ -4,6 +4,7 @@ use super::*;
 use crate::memory::{Direct, VolatileWords};
 use crate::trace::Trace;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use tierstone_base::ErrorKind;
 use tierstone_media::region::{MappedRegion, RegionSettings};
 
@@ -149,4 +150,57 @@ fn settings_that_cannot_be_are_refused() {
             assert!(error.message().contains("take a multiple of 8"), "{error}");
         }
     }
+}
+
+/// Whether its turn was drawn or not: the others go on, and the panic comes out.
+#[test]
+fn a_view_that_cannot_be_made_keeps_no_thread_waiting() {
+    let region = MappedRegion::anonymous(4096, &RegionSettings::default()).unwrap();
+    let words = VolatileWords::new(64);
+    for number in 0..3 {
+        for seed in 0..8 {
+            let recorded = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                record(
+                    &TraceSettings::seeded(3, seed),
+                    |thread| {
+                        assert_ne!(thread, number, "no view for this thread");
+                        Direct::new(&region, &words, thread)
+                    },
+                    |memory| {
+                        (0..5).for_each(|_| _ = memory.fetch_add(COUNTER, 1));
+                        Ok(())
+                    },
+                )
+            }));
+            assert!(recorded.is_err(), "thread {number}, seed {seed}");
+        }
+    }
+}
+
+/// Though the first ones were started and wait for what the others do.
+#[test]
+fn threads_that_the_system_does_not_give_are_an_error() {
+    let region = MappedRegion::anonymous(4096, &RegionSettings::default()).unwrap();
+    let words = VolatileWords::new(64);
+    for schedule in [Schedule::Free, Schedule::Seeded { seed: 3, one_in: 1 }] {
+        let settings = TraceSettings { schedule, ..TraceSettings::seeded(4, 0) };
+        let stack_bytes = |number: usize| if number == 2 { 1 << 46 } else { 1 << 18 };
+        let error = threads::record_on(
+            &settings,
+            &stack_bytes,
+            |thread| Direct::new(&region, &words, thread),
+            |memory| match memory.thread() {
+                3 => {
+                    memory.store(COUNTER, 1);
+                    Ok(())
+                }
+                _ => memory.wait_until(COUNTER, |value| value == 1).map(|_| ()),
+            },
+        );
+        let error = error.unwrap_err();
+        assert!(error.message().contains("cannot start 4 threads; trace fewer"), "{error}");
+    }
+    let many =
+        record(&TraceSettings::seeded(4_097, 1), |thread| Direct::new(&region, &words, thread), |_| Ok(()));
+    assert!(many.unwrap_err().message().contains("at most 4,096 threads"));
 }

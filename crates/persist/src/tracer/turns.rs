@@ -106,12 +106,14 @@ impl Turns {
         }
     }
 
-    /// The thread that runs is done.
-    pub fn leave(&self) {
+    /// Thread `me` is done, or never began: nobody waits for its turn.
+    pub fn leave(&self, me: usize) {
         let mut state = self.state();
-        let me = state.current;
-        if !state.stuck {
-            state.threads[me] = Standing::Done;
+        if state.stuck {
+            return;
+        }
+        state.threads[me] = Standing::Done;
+        if state.current == me {
             self.hand_on(&mut state);
         }
     }
