@@ -16,15 +16,17 @@
 //! Crash at any point: the log still says everything; the same is done again.
 
 mod checkpoint;
+mod erase;
 mod gather;
 mod long_values;
 mod salvage;
 
+use self::erase::Voids;
 use self::gather::GATHERED;
 use crate::blocks::{Maker, Role};
 use crate::format::{
     FLAG_KEY_OUT, FRAME_BYTES, FrameHead, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, record_is_whole,
-    void_word, word_at,
+    word_at,
 };
 use crate::found::{FoundGroup, FoundLog};
 use crate::graves::grave_of;
@@ -100,7 +102,7 @@ struct Rebuild {
     tombstones: Vec<(KeyspaceId, u64, u64)>,
     overflows: Vec<(KeyspaceId, u64, u64)>,
     /// Records whose long key cannot be read.
-    unreadable: Vec<(KeyspaceId, RecordHead)>,
+    unreadable: Vec<Found>,
     seen: Seq,
     is_loss_accepted: bool,
     /// Blocks with pages of the checkpoint that was taken in.
@@ -108,8 +110,8 @@ struct Rebuild {
     /// Damaged blocks, and what of them is whole.
     broken: Vec<u32>,
     saved: Vec<(RecordHead, Vec<u8>)>,
-    /// Records with long values that are made void: of most another, with the same sequence, counts.
-    twins: Vec<u64>,
+    /// What is made void before the new log is named.
+    voids: Voids,
     report: BuildReport,
     opening: OpeningPart,
 }
@@ -159,7 +161,7 @@ impl ShardPlan {
             pages: BTreeSet::new(),
             broken: Vec::new(),
             saved: Vec::new(),
-            twins: Vec::new(),
+            voids: Voids::default(),
             report: BuildReport { lost_bytes, ..BuildReport::default() },
             opening: self.opening,
         };
@@ -269,9 +271,7 @@ impl Rebuild {
         }
         self.report.voided += 1;
         if !self.shard.mutations.is_on("void_forgotten") {
-            let memory = &self.shard.maker.memory;
-            memory.store_word(place, void_word(memory.load_word(place)));
-            memory.write_back(place, 8);
+            self.make_word_void(place);
         }
         true
     }
@@ -359,18 +359,23 @@ impl Rebuild {
 
     /// The record is its key's newest so far.
     fn take(&mut self, found: Found, old: Option<Found>, key: &[u8]) {
+        self.enter(found, old.map(|old| old.place), key);
+        if let Some(old) = old {
+            self.lose(&old);
+        }
+    }
+
+    /// The index names the record, in place of another of its key.
+    fn enter(&mut self, found: Found, old: Option<u64>, key: &[u8]) {
         let (keyspace, position) = (KeyspaceId(found.head.keyspace), Position(found.head.position));
         self.shard.longest_bytes = self.shard.longest_bytes.max(found.head.bytes());
         if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
-            match &old {
-                Some(old) => keys.replace(position, key, old.place, found.place),
+            match old {
+                Some(old) => keys.replace(position, key, old, found.place),
                 None => keys.insert(position, key, found.place),
             }
         }
         self.shard.blocks.take_in(found.place, found.head.len);
-        if let Some(old) = old {
-            self.lose(&old);
-        }
         self.shard.sweeper.has_expiring |= found.head.expiry_ms != 0;
         let entry = (keyspace, position.0, found.place);
         if found.head.is_tombstone() {
@@ -410,12 +415,17 @@ impl Rebuild {
             Err(error) => return Err(error),
         };
         let old = self.find(&Key { keyspace, position, bytes: &key })?;
-        if old.is_some_and(|old| old.head.seq >= head.seq) {
-            return Ok(());
-        }
+        let twin = match old {
+            Some(old) if self.is_worse_twin(&old, &head, record)? => Some(old),
+            Some(old) if old.head.seq >= head.seq => return Ok(()),
+            _ => None,
+        };
         let place = self.append(record)?;
         self.report.replayed += 1;
-        self.take(Found { place, head }, old, &key);
+        match twin {
+            Some(twin) => self.take_twin(Found { place, head }, &twin, &key),
+            None => self.take(Found { place, head }, old, &key),
+        }
         Ok(())
     }
 
@@ -492,9 +502,9 @@ impl Rebuild {
             }
         }
         let is_skipped = self.shard.mutations.is_on("recovered_not_written_back");
-        let Maker { memory, layout, shard, .. } = &self.shard.maker;
+        let Maker { memory, layout, .. } = &self.shard.maker;
         if self.shard.mutations.is_on("twins_void_at_once") {
-            self.make_twins_void();
+            self.void_places();
             memory.fence()?;
         }
         for number in self.dirty.iter().filter(|_| !is_skipped) {
@@ -509,7 +519,8 @@ impl Rebuild {
         if !is_skipped {
             self.shard.blocks.seal_all();
         }
-        self.make_twins_void();
+        self.make_void_durably()?;
+        let Maker { memory, layout, shard, .. } = &self.shard.maker;
         memory.store_word(layout.shard_line(*shard) + PAST_AT, guarded(self.shard.past.shown_ms));
         memory.write_back(layout.shard_line(*shard), 16);
         // crash here [recovered-not-named]: the old log is in force, and replaying it changes nothing
@@ -521,6 +532,7 @@ impl Rebuild {
         self.shard.log.truncate(logical)?;
         self.shard.log.add_spares(&self.log.chain);
         self.free_broken()?;
+        self.forget_void()?;
         // Not before: what the old log names must be readable when it is replayed again.
         self.shard.overflow.give_back()?;
         let numbers: Vec<u32> = self.shard.blocks.table.numbers();

@@ -6,7 +6,7 @@
 //! sequences, so the order changes nothing.
 
 use super::Rebuild;
-use crate::format::{FLAG_KEY_OUT, RECORD_BYTES, void_word};
+use crate::format::{FLAG_KEY_OUT, RECORD_BYTES};
 use crate::graves::grave_of;
 use crate::shard::Found;
 use std::borrow::Cow;
@@ -92,7 +92,7 @@ impl Rebuild {
             Ok(key) => key,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 // Old: its overflow blocks hold something else by now. Or damaged.
-                self.unreadable.push((keyspace, found.head));
+                self.unreadable.push(found);
                 self.lose(&found);
                 return Ok(());
             }
@@ -105,7 +105,7 @@ impl Rebuild {
             self.dirty.extend([layout.block_of(old.place), layout.block_of(found.place)]);
         }
         match old {
-            Some(old) if self.are_twins(&old, &found) => self.twins.push(found.place),
+            Some(old) if self.are_twins(&old, &found) => self.settle_twin(&old, found, &key)?,
             Some(old) if old.head.seq >= found.head.seq => self.lose(&found),
             old => self.take(found, old, &key),
         }
@@ -117,16 +117,5 @@ impl Rebuild {
         old.head.seq == found.head.seq
             && found.head.is_overflow()
             && !self.shard.mutations.is_on("twins_left_valid")
-    }
-
-    /// Makes copies void that do not count, while what they name is still theirs: it is free from now on, and where the record
-    /// that counts moves behind such a copy, the next opening would meet that one first. The records that count are durable.
-    /// They never were among old records. No barrier: those of the log that begins come before anything is used again.
-    pub(super) fn make_twins_void(&self) {
-        let memory = &self.shard.maker.memory;
-        for &place in &self.twins {
-            memory.store_word(place, void_word(memory.load_word(place)));
-            memory.write_back(place, 8);
-        }
     }
 }

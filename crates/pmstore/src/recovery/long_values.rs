@@ -5,19 +5,23 @@
 //! a key whose newest record is lost an older one counts, whose units were given to others long ago. When such a record is
 //! replaced one day, it would free what is another's.
 //!
-//! So a record does not count that names what lies in no segment of long values, or units of another that is whole. It is
-//! deleted as by a user, with a tombstone, since it stays in its block: each later opening judges the same, whatever lies at
-//! the place by then (`lost_values_count`, `shared_units_count`).
+//! So a record does not count that names what lies in no segment of long values, or units of another that is whole. Its key
+//! is taken out of the blocks ([`super::erase`]), whatever lies at the place by the next opening (`lost_values_count`,
+//! `shared_units_count`). A tombstone of a long key owns no units of another either: one that was
+//! given up is whole as long as what lies at its place begins with its key, and may look needed.
+//!
+//! Of a record and its copy, which name two places, that one counts whose value is whole (`twins_not_compared`).
 //!
 //! Invariants:
 //! 1. A unit is named by one record that counts.
-//! 2. The tombstones are durable before a segment is given to long values again: as what recovery appends they are when the
-//!    new log is named, and nothing takes overflow blocks before.
+//! 2. What is taken out is void before a segment is given to long values again: before the new log is named, and nothing
+//!    takes overflow blocks before.
 //!
-//! Crash: until the new log is named, no log has the tombstones' sequences. They are void then, and made again.
+//! Crash: until the new log is named, the same is judged again.
 
 use super::Rebuild;
-use crate::format::{Extent, FLAG_KEY_OUT, FLAG_TOMBSTONE, RECORD_BYTES, RecordBody, RecordHead};
+use crate::format::{Extent, FLAG_KEY_OUT, RecordHead};
+use crate::graves::grave_of;
 use crate::shard::Found;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -49,7 +53,6 @@ impl Rebuild {
             return Ok(());
         }
         self.bury_shared(&shared, needed)?;
-        self.settle_tombstones(needed)?;
         self.shard.overflow.unmark();
         self.mark_long_values(needed)?;
         Ok(())
@@ -79,7 +82,7 @@ impl Rebuild {
     }
 
     /// Of records that name the same units one counts. Cost: their long values are read.
-    fn bury_shared(&mut self, shared: &BTreeSet<(u32, u64)>, needed: &BTreeSet<u64>) -> Result<()> {
+    fn bury_shared(&mut self, shared: &BTreeSet<(u32, u64)>, needed: &mut BTreeSet<u64>) -> Result<()> {
         let mut parties = Vec::new();
         for &(keyspace, position, place) in &self.overflows {
             if !self.is_newest(keyspace, position, place) && !needed.contains(&place) {
@@ -99,44 +102,78 @@ impl Rebuild {
         for party in parties {
             match party.units.iter().any(|unit| taken.contains(unit)) {
                 false => taken.extend(party.units),
-                // It names a long key, and says nothing else.
-                true if party.is_tombstone => {}
+                true if party.is_tombstone => self.bury_tombstone(&party, needed)?,
                 true => self.bury(party.keyspace, party.place)?,
             }
         }
         Ok(())
     }
 
-    /// Deletes the key of a newest record, with a tombstone. One with a long key, which takes units itself, has none: the record
-    /// is made void.
+    /// Takes the key of a newest record out.
     pub(super) fn bury(&mut self, keyspace: KeyspaceId, place: u64) -> Result<()> {
-        let (head, key) = {
-            let (head, record) = self.shard.record(place)?;
-            (head, self.shard.key_of(&head, &record)?.into_owned())
-        };
+        let (head, key) = self.named_key(place)?;
         self.report.damaged += 1;
-        if head.flags & FLAG_KEY_OUT != 0 {
-            if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
-                keys.remove(Position(head.position), &key, place);
-            }
-            self.shard.blocks.kill(place, head.len);
-            self.twins.push(place);
-            return Ok(());
+        if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
+            keys.remove(Position(head.position), &key, place);
         }
-        self.seen += 1;
-        let tombstone = RecordHead {
-            len: (RECORD_BYTES + key.len()).next_multiple_of(8) as u32,
-            flags: FLAG_TOMBSTONE,
-            kind: 0,
-            seq: self.seen,
-            expiry_ms: 0,
-            value_len: 0,
-            ..head
-        };
-        let mut record = Vec::new();
-        tombstone.encode(&mut record, RecordBody { key: &key, value: &[], overflow: None });
-        let grave = self.append(&mut record)?;
-        self.take(Found { place: grave, head: tombstone }, Some(Found { place, head }), &key);
+        self.erase(place, &head, key);
         Ok(())
+    }
+
+    /// Takes a tombstone out that was given up once, with what it would hide.
+    fn bury_tombstone(&mut self, party: &Party, needed: &mut BTreeSet<u64>) -> Result<()> {
+        let (head, key) = self.named_key(party.place)?;
+        needed.remove(&party.place);
+        let grave = grave_of(party.keyspace, Position(head.position));
+        self.shard.graves.move_tombstone(grave, party.place, None);
+        self.erase(party.place, &head, key);
+        Ok(())
+    }
+
+    fn named_key(&self, place: u64) -> Result<(RecordHead, Vec<u8>)> {
+        let (head, record) = self.shard.record(place)?;
+        Ok((head, self.shard.key_of(&head, &record)?.into_owned()))
+    }
+
+    // ---- a record and its copy -----------------------------------------------------------------
+
+    /// Of a record that counts so far and its twin one is made void: mostly that which was found later.
+    pub(super) fn settle_twin(&mut self, old: &Found, found: Found, key: &[u8]) -> Result<()> {
+        let is_worse = {
+            let (head, record) = self.seen_record(found.place)?;
+            self.is_worse_twin(old, &head, &record)?
+        };
+        match is_worse {
+            true => self.take_twin(found, old, key),
+            false => self.void(found.place),
+        }
+        Ok(())
+    }
+
+    /// The record counts in place of its twin.
+    pub(super) fn take_twin(&mut self, found: Found, old: &Found, key: &[u8]) {
+        self.enter(found, Some(old.place), key);
+        self.shard.blocks.kill(old.place, old.head.len);
+        self.void(old.place);
+    }
+
+    /// Whether `old` is a twin of a record and its long value is not whole, but the record's is. Cost: reads what only a kill or
+    /// a log that is not truncated leaves, copies with another place. What a checkpoint lists stays what it is.
+    pub(super) fn is_worse_twin(&self, old: &Found, head: &RecordHead, record: &[u8]) -> Result<bool> {
+        let is_twin =
+            old.head.seq == head.seq && head.is_overflow() && self.shard.blocks.is_counted(old.place);
+        if !is_twin || self.shard.mutations.is_on("twins_not_compared") {
+            return Ok(false);
+        }
+        let (old_head, old_record) = self.seen_record(old.place)?;
+        let extents =
+            |head: &RecordHead, record: &[u8]| head.overflow(record).map(|overflow| overflow.extents);
+        let is_another = extents(&old_head, &old_record) != extents(head, record);
+        Ok(is_another && !self.is_whole(&old_head, &old_record) && self.is_whole(head, record))
+    }
+
+    fn is_whole(&self, head: &RecordHead, record: &[u8]) -> bool {
+        head.overflow(record).is_some_and(|overflow| self.shard.overflow.are_in(&overflow.extents))
+            && self.shard.payload(head, record).is_ok()
     }
 }

@@ -5,7 +5,9 @@
 
 use super::Rebuild;
 use crate::blocks::Maker;
-use crate::format::{LEAD_BYTES, RECORD_BYTES, RecordHead, record_is_whole};
+use crate::format::{LEAD_BYTES, Overflow, RECORD_BYTES, RecordHead, record_is_whole};
+use crate::shard::Found;
+use std::cmp::Reverse;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result};
 
 /// Records begin at multiples of this.
@@ -55,21 +57,47 @@ impl Rebuild {
         Ok(())
     }
 
-    /// Counts records whose long key cannot be read although nothing of their position is newer: overflow blocks of others
-    /// are used again.
+    /// Counts keys whose newest record cannot be read, since its long key cannot, although it is nobody's that is old: overflow
+    /// blocks of others are used again. Records of such a position that lie in a lost segment are made void (`lost_keys_left`):
+    /// when the segment is one of long values again, and nothing was written there, they would come back.
     pub(super) fn count_damaged(&mut self) -> Result<()> {
-        let unreadable = std::mem::take(&mut self.unreadable);
-        for (keyspace, head) in unreadable.iter().filter(|(_, head)| !head.is_tombstone()) {
-            let is_older = |(other, by): &(KeyspaceId, RecordHead)| {
-                other == keyspace && by.position == head.position && by.seq > head.seq
+        let mut unreadable = std::mem::take(&mut self.unreadable);
+        unreadable.sort_unstable_by_key(|found| {
+            (found.head.keyspace, found.head.position, Reverse(found.head.seq), found.place)
+        });
+        let is_same = |one: &Found, other: &Found| {
+            (one.head.keyspace, one.head.position) == (other.head.keyspace, other.head.position)
+        };
+        for records in unreadable.chunk_by(is_same) {
+            let Some((newest, keys)) = records
+                .first()
+                .map(|newest| newest.head)
+                .and_then(|newest| Some((newest, self.shard.keyspaces.get(&KeyspaceId(newest.keyspace))?)))
+            else {
+                continue;
             };
-            let newer = |place| self.shard.record(place).map(|(newer, _)| newer.seq > head.seq);
-            let keys = self.shard.keyspaces.get(keyspace);
-            let is_known = match keys.map(|keys| keys.get(Position(head.position), newer)) {
-                Some(found) => found?.is_some(),
-                None => true,
-            };
-            self.report.damaged += u64::from(!is_known && !unreadable.iter().any(is_older));
+            let (mut has_newer, mut has_older) = (false, false);
+            keys.get(Position(newest.position), |place| {
+                let (known, _) = self.shard.record(place)?;
+                has_newer |= known.seq > newest.seq;
+                has_older |= known.seq < newest.seq;
+                Ok(has_newer)
+            })?;
+            if has_newer {
+                continue;
+            }
+            self.report.damaged += u64::from(!newest.is_tombstone());
+            // A tombstone that hides nothing was given up, and its place is another's by now.
+            let is_lost = has_older || records.iter().any(|record| !record.head.is_tombstone());
+            if is_lost && !self.shard.mutations.is_on("lost_keys_left") {
+                for old in records {
+                    let (head, record) = self.seen_record(old.place)?;
+                    let is_in = |overflow: &Overflow| self.shard.overflow.are_in(&overflow.extents);
+                    if !head.overflow(&record).as_ref().is_some_and(is_in) {
+                        self.void_old(old);
+                    }
+                }
+            }
         }
         Ok(())
     }
