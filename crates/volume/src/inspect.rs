@@ -4,7 +4,7 @@ use crate::core::JOURNAL_START;
 use crate::judge::{Said, authority, is_stale};
 use crate::layout::{Layout, Redundancy};
 use crate::open::journal_bytes;
-use crate::superblock::{Health, Superblock};
+use crate::superblock::{Health, Superblock, unusable};
 use tierstone_media::{BLOCK_BYTES, Geometry};
 
 /// How many bytes at the start of a device [`inspect`] looks at.
@@ -15,6 +15,8 @@ pub const INSPECTED_BYTES: usize = 2 * BLOCK_BYTES;
 pub enum Holds {
     /// It is a member of a volume.
     Member(Box<MemberFacts>),
+    /// It begins with a superblock of a volume that cannot be used: why, in words that follow the device's name.
+    Unusable(String),
     /// It is a flash buffer, whole or not.
     Buffer,
     /// It begins with bytes that are not zeros.
@@ -67,6 +69,15 @@ pub fn judged(members: &[Option<&MemberFacts>]) -> Option<MemberFacts> {
     Some(truth)
 }
 
+/// Whether a disk is behind, so that a flash buffer holds what it lacks, by what the member says whose word counts: also one in
+/// whose place another device was found.
+pub fn is_any_behind(members: &[Option<&MemberFacts>]) -> bool {
+    let said: Vec<Option<Said<'_>>> = members.iter().map(|facts| facts.map(MemberFacts::said)).collect();
+    authority(&said)
+        .and_then(|newest| said.get(newest).copied().flatten())
+        .is_some_and(|truth| truth.states.contains(&Health::Behind))
+}
+
 /// Looks at the first [`INSPECTED_BYTES`] of a device.
 pub fn inspect(start: &[u8]) -> Holds {
     let slots = start.chunks(BLOCK_BYTES).filter_map(Superblock::decode);
@@ -90,6 +101,9 @@ pub fn inspect(start: &[u8]) -> Holds {
             may_stand: newest.spare_rows > 0,
             members: newest.states,
         }));
+    }
+    if let Some(why) = unusable(start) {
+        return Holds::Unusable(why);
     }
     match start {
         start if start.starts_with(crate::sleep::BUFFER_MAGIC) => Holds::Buffer,
@@ -146,6 +160,13 @@ mod tests {
         assert_eq!(facts.bytes_needed, (16 << 10) * (facts.layout.rows + 1), "one chunk before the data");
         assert_eq!((facts.layout.level_name(), facts.members), ("raid1", vec![Health::InSync; 2]));
         assert_eq!(inspect(b"TIERBUFF and so on"), Holds::Buffer);
+        let mut start = start_of(&mut media[1].device());
+        start.chunks_mut(BLOCK_BYTES).for_each(|slot| slot[100] ^= 1);
+        let Holds::Unusable(why) = inspect(&start) else { panic!("a damaged superblock is not told") };
+        assert!(why.contains("damaged") && why.contains("checksum"), "{why}");
+        start.chunks_mut(BLOCK_BYTES).for_each(|slot| slot[8] = 9);
+        let Holds::Unusable(why) = inspect(&start) else { panic!("another version is not told") };
+        assert!(why.contains("version 9"), "{why}");
         assert_eq!(inspect(&[0, 0, 1]), Holds::Something);
         assert_eq!(inspect(&[]), Holds::Nothing);
     }

@@ -13,7 +13,7 @@ use crate::members::Members;
 use crate::partial::{MAP_BYTES, MAP_START, Partial};
 use crate::records::short_group;
 use crate::sleep::{FlashBuffer, Sleep, SleepSettings, Spindle};
-use crate::superblock::{Health, Slot, Superblock};
+use crate::superblock::{Health, Slot, Superblock, unusable};
 use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
@@ -211,7 +211,8 @@ pub(crate) fn create<D: BlockDevice>(devices: Vec<D>, settings: &VolumeSettings)
     let count = devices.len();
     let mut members = Members::new(devices.into_iter().map(Some).collect());
     if !settings.overwrite
-        && let Some(index) = read_superblocks(&mut members, count, false)?.0.iter().position(Option::is_some)
+        && let Some(index) =
+            read_superblocks(&mut members, count, false)?.superblocks.iter().position(Option::is_some)
     {
         return refuse(format!("device {index} holds a volume already: say overwrite to lose it"));
     }
@@ -239,21 +240,29 @@ fn done(completions: Vec<tierstone_media::IoCompletion>) -> Result<()> {
     completions.into_iter().try_for_each(|done| done.result.map_err(Error::from))
 }
 
-/// The newest whole superblock of each member, and the slot that it lies in. In a degraded opening a member that cannot
-/// be read holds none.
-fn read_superblocks<D: BlockDevice>(
-    members: &mut Members<D>,
-    count: usize,
-    degraded: bool,
-) -> Result<(Vec<Option<Superblock>>, Vec<Slot>)> {
+/// What was read at the start of each member.
+struct Heads {
+    /// The newest whole superblock.
+    superblocks: Vec<Option<Superblock>>,
+    /// The slot that it lies in.
+    slots: Vec<Slot>,
+    /// Why there is none, in words that follow the device's name, where something is there.
+    whys: Vec<Option<String>>,
+}
+
+/// Reads the superblocks of each member. In a degraded opening a member that cannot be read holds none.
+fn read_superblocks<D: BlockDevice>(members: &mut Members<D>, count: usize, degraded: bool) -> Result<Heads> {
     let present: Vec<usize> = (0..count).filter(|&index| members.device(index).is_some()).collect();
     let read = |&index: &usize| (index, IoRequest::read(0, 0, IoBuffer::zeroed(2 * BLOCK_BYTES)));
     let results = members.perform(present.iter().map(read).collect());
-    let mut found: Vec<Option<Superblock>> = vec![None; count];
-    let mut places = vec![Slot::default(); count];
+    let (superblocks, slots, whys) = (vec![None; count], vec![Slot::default(); count], vec![None; count]);
+    let mut heads = Heads { superblocks, slots, whys };
     for (index, done) in present.into_iter().zip(results) {
         match done.result {
-            Err(_) if degraded => continue,
+            Err(error) if degraded => {
+                heads.whys[index] = Some(format!("cannot be read: {error}"));
+                continue;
+            }
             result => {
                 result.map_err(|error| Error::from(error).context(&format!("reading member {index}")))?;
             }
@@ -261,11 +270,27 @@ fn read_superblocks<D: BlockDevice>(
         let slots = done.buffer.unwrap_or_else(|| IoBuffer::zeroed(BLOCK_BYTES));
         let whole = slots.chunks(BLOCK_BYTES).enumerate();
         let whole = whole.filter_map(|(slot, block)| Some((slot, Superblock::decode(block)?)));
-        if let Some((slot, newest)) = whole.max_by_key(|(_, superblock)| superblock.generation) {
-            (found[index], places[index]) = (Some(newest), Slot(slot));
+        match whole.max_by_key(|(_, superblock)| superblock.generation) {
+            Some((slot, newest)) => {
+                (heads.superblocks[index], heads.slots[index]) = (Some(newest), Slot(slot));
+            }
+            None => heads.whys[index] = unusable(&slots),
         }
     }
-    Ok((found, places))
+    Ok(heads)
+}
+
+/// None of the devices holds a superblock that can be used: of which that is told, and of the others nothing is there.
+fn no_superblock<T>(whys: &[Option<String>]) -> Result<T> {
+    let told = |(index, why): (usize, &Option<String>)| Some(format!("device {index} {}", why.as_ref()?));
+    let told: Vec<String> = whys.iter().enumerate().filter_map(told).collect();
+    match told.is_empty() {
+        true => refuse("none of the devices holds a volume: create one first"),
+        false => refuse(format!(
+            "no superblock of the volume can be used: {}; restore these devices from a copy, or use the program that made them",
+            told.join("; ")
+        )),
+    }
 }
 
 /// What the members say together.
@@ -278,20 +303,22 @@ struct Judgement {
 }
 
 /// The truth about all members, from what each says; errors name the member and what to do.
-fn judge(found: &[Option<Superblock>], present: &[bool], degraded: bool) -> Result<Judgement> {
+fn judge(heads: &Heads, present: &[bool], degraded: bool) -> Result<Judgement> {
+    let found = &heads.superblocks[..];
     let mut votes: BTreeMap<u128, usize> = BTreeMap::new();
     for superblock in found.iter().flatten() {
         *votes.entry(superblock.volume).or_default() += 1;
     }
     let Some((&volume, _)) = votes.iter().max_by_key(|(_, count)| **count) else {
-        return refuse("none of the devices holds a volume: create one first");
+        return no_superblock(&heads.whys);
     };
     for (index, superblock) in found.iter().enumerate() {
         match superblock {
             None if present[index] && !degraded => {
+                let why = heads.whys[index].as_deref();
+                let why = why.unwrap_or("holds no superblock of a volume: it is another device, or damaged");
                 return refuse(format!(
-                    "device {index} holds no superblock of a volume: it is another device, or damaged; give the \
-                     right one, or open degraded and replace it"
+                    "device {index} {why}; give the right one, or open degraded and replace it"
                 ));
             }
             Some(other) if other.volume != volume => {
@@ -319,7 +346,7 @@ fn weigh(found: &[Option<Superblock>], present: &[bool], degraded: bool) -> Resu
     let Some((newest_index, newest)) =
         authority(&said).and_then(|index| Some((index, found[index].as_ref()?)))
     else {
-        return refuse("none of the devices holds a volume: create one first");
+        return no_superblock(&[]);
     };
     if newest.states.len() != found.len() {
         return refuse(format!("the volume has {} members, {} were given", newest.states.len(), found.len()));
@@ -429,8 +456,8 @@ pub(crate) fn open<D: BlockDevice>(
     let present: Vec<bool> = devices.iter().map(Option::is_some).collect();
     let geometries: Vec<Geometry> = devices.iter().flatten().map(BlockDevice::geometry).collect();
     let mut members = Members::new(devices);
-    let (found, slots) = read_superblocks(&mut members, count, settings.degraded)?;
-    let Judgement { mut truth, older, is_named_anew } = judge(&found, &present, settings.degraded)?;
+    let heads = read_superblocks(&mut members, count, settings.degraded)?;
+    let Judgement { mut truth, older, is_named_anew } = judge(&heads, &present, settings.degraded)?;
     judge_sleepers(&mut truth, sleep.as_ref(), settings.degraded)?;
     let layout = truth.layout;
     let journal = journal_bytes(
@@ -448,7 +475,7 @@ pub(crate) fn open<D: BlockDevice>(
     let parts = CoreParts {
         members,
         superblock: truth,
-        slots,
+        slots: heads.slots,
         data_start,
         read_error_limit: settings.read_error_limit,
         mutations: settings.mutations.clone(),

@@ -185,6 +185,25 @@ impl Superblock {
     }
 }
 
+/// Why no superblock can be used of a device that begins with `start`, in words that follow its name; `None` where nothing of a
+/// superblock is there.
+pub(crate) fn unusable(start: &[u8]) -> Option<String> {
+    let is_one = |block: &&[u8]| block.starts_with(MAGIC) && Superblock::decode(block).is_none();
+    let whys = start.chunks(BLOCK_BYTES).filter(is_one).map(|block| {
+        let version = block
+            .get(MAGIC.len()..)
+            .and_then(|rest| rest.first_chunk())
+            .map(|bytes| u32::from_le_bytes(*bytes));
+        match version {
+            Some(version) if version != VERSION => {
+                format!("holds a superblock of format version {version}, this program knows {VERSION}")
+            }
+            _ => "holds a damaged superblock: its checksum does not fit".to_owned(),
+        }
+    });
+    whys.max()
+}
+
 const _: () =
     assert!(HEAD_BYTES + crate::MEMBERS_MAX * STATE_BYTES <= BLOCK_BYTES - 8, "all states fit a block");
 

@@ -96,10 +96,12 @@ impl<D: BlockDevice> Volume<D> {
         }
     }
 
-    /// Names a member failed, as if its device had: before it is pulled.
+    /// Names a member failed, as if its device had: before it is pulled. The other disk of its pair, if that sleeps, is brought
+    /// up to date first. Waits for the requests under way.
     ///
     /// # Errors
-    /// When there is none of that number, its group cannot do without it, or no member takes the record.
+    /// When there is none of that number, its group cannot do without it, or no member takes the record; when neither the flash
+    /// buffer nor the member can give what the other disk lacks.
     pub fn fail(&self, index: usize) -> Result<()> {
         let refuse =
             |message| Err(tierstone_base::Error::new(tierstone_base::ErrorKind::InvalidInput, message));
@@ -109,13 +111,19 @@ impl<D: BlockDevice> Volume<D> {
         if index >= count {
             return refuse(format!("the volume has {count} members, from number 0"));
         }
+        let pair = core.layout.group_of(index);
+        if core.behind(pair).is_some_and(|second| second != index) {
+            core.wake(pair);
+            core.finish_flush(pair)?;
+            core.finish_move(pair)?;
+        }
         if !core.has_other(index) {
             return refuse(format!(
                 "member {index} cannot be spared: no other member that is whole has what lies there"
             ));
         }
         if core.health[index] == Health::Behind {
-            core.lose_second(core.layout.group_of(index));
+            core.lose_second(pair);
         } else {
             core.fail_member(index);
         }

@@ -257,3 +257,25 @@ fn marks_go_also_from_regions_whose_space_was_prepared() {
     let recovery = open(&array, &[Some(0), Some(1)], false).expect("opens").1;
     assert!(recovery.regions_copied <= 40, "{} of 100 regions are copied", recovery.regions_copied);
 }
+
+#[test]
+fn superblocks_that_cannot_be_used_are_told_with_what_was_read() {
+    let array = Array::calm(2, small(6));
+    let both = [Some(0), Some(1)];
+    assert!(refusal(&array, &both).message().contains("create one first"));
+    Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made").close().expect("closed");
+    let mut starts = [0, 1].map(|medium| start_of(&array, medium));
+    for (medium, start) in starts.iter_mut().enumerate() {
+        start.chunks_mut(BLOCK as usize).for_each(|slot| slot[40] ^= 4);
+        array.media[medium].overwrite(0, start);
+    }
+    for degraded in [false, true] {
+        let error = open(&array, &both, degraded).map(drop).expect_err("refused");
+        let is_told =
+            |index: u32| error.message().contains(&format!("device {index} holds a damaged superblock"));
+        assert!(is_told(0) && is_told(1) && !error.message().contains("create one"), "{error}");
+    }
+    array.media.iter().for_each(|medium| medium.inject(Fault::new(FaultTarget::Read, FaultEffect::Fail)));
+    let error = open(&array, &both, true).map(drop).expect_err("refused");
+    assert!(error.message().contains("device 1 cannot be read"), "{error}");
+}

@@ -339,18 +339,38 @@ fn a_volume_that_cannot_record_a_failure_keeps_what_sleeping_disks_lack() {
 }
 
 #[test]
-fn a_sleeping_disk_may_be_pulled() {
+fn either_disk_of_a_sleeping_pair_may_be_pulled() {
+    for pulled in [1, 0] {
+        let (world, mut volume) = World::new(60);
+        volume.sleep(0);
+        fill(&mut volume, 100);
+        volume.fail(pulled).expect("spared");
+        assert!(world.buffer.fill() < 0.01);
+        assert_eq!(volume.status().members[1 - pulled], Health::InSync, "it has what the buffer had");
+        assert_filled(&mut volume, 100);
+        fill(&mut volume, 200);
+        volume.replace(pulled, world.array.device(pulled)).expect("a new one");
+        while volume.maintain(8).expect("filled") {}
+        assert_eq!(volume.compare(0..u64::MAX).expect("read"), vec![]);
+        assert_filled(&mut volume, 200);
+    }
+}
+
+#[test]
+fn the_disk_that_is_awake_is_not_spared_when_the_other_cannot_be_brought_up_to_date() {
     let (world, mut volume) = World::new(60);
     volume.sleep(0);
     fill(&mut volume, 100);
-    assert!(volume.fail(0).is_err(), "the disk that is awake cannot be spared");
-    volume.fail(1).expect("spared");
-    assert!(world.buffer.fill() < 0.01);
-    fill(&mut volume, 200);
-    volume.replace(1, world.array.device(1)).expect("a new one");
-    while volume.maintain(8).expect("filled") {}
-    assert_eq!(volume.compare(0..u64::MAX).expect("read"), vec![]);
-    assert_filled(&mut volume, 200);
+    for medium in [0, 4] {
+        world.array.media[medium].inject(Fault::new(FaultTarget::Read, FaultEffect::Fail));
+    }
+    assert!(volume.fail(0).is_err(), "neither the buffer nor the disk gives what the other lacks");
+    world.array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+    world.array.media[1].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
+    let error = volume.fail(0).expect_err("the other takes nothing");
+    assert!(error.message().contains("cannot be spared"), "{error}");
+    assert_eq!(volume.status().members[..2], [Health::InSync, Health::Failed]);
+    assert_filled(&mut volume, 100);
 }
 
 #[test]

@@ -105,6 +105,7 @@ fn member_of(index: usize, member: &Probed, truth: &MemberFacts) -> Member {
         }
         (Ok(_), Holds::Member(_)) if health == Health::Failed => "missed writes".to_owned(),
         (Ok(_), Holds::Member(_)) => String::new(),
+        (Ok(_), Holds::Unusable(why)) => why.clone(),
         (Ok(_), _) => "holds no part of the volume".to_owned(),
     };
     Member {

@@ -35,6 +35,8 @@ use tierstone_volume::{Health, Volume};
 const ROWS_A_STEP: u64 = 4;
 /// How often the time is told to a volume whose disks may sleep.
 const TICK: Duration = Duration::from_millis(100);
+/// After a step of filling that found no room.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// Events that are kept for whoever watches later.
 const EVENTS_MAX: usize = 64;
 
@@ -114,6 +116,7 @@ impl VolumeHost {
             next_token: 0,
             clock: SystemClock::new(),
             is_filling: true,
+            is_without_room: false,
             next_fill_us: 0,
             step_us: step_us(&opened.facts, opened.fill_bytes_per_second),
             to_self: (to_thread.clone(), Arc::clone(&waker)),
@@ -364,6 +367,8 @@ struct HostThread {
     clock: SystemClock,
     /// Whether something may be left to fill or to flush.
     is_filling: bool,
+    /// The last step of filling found no room, and that is told.
+    is_without_room: bool,
     /// When the next step of filling may begin, and how long one is to take.
     next_fill_us: u64,
     step_us: u64,
@@ -462,17 +467,29 @@ impl HostThread {
         }
         match result {
             Ok(is_more) => {
+                self.is_without_room &= wait_us > 0;
                 self.is_filling = is_more || fills;
                 (is_more, (wait_us > 0).then(|| Duration::from_micros(wait_us)))
             }
+            // There may be room later.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                if !std::mem::replace(&mut self.is_without_room, true) {
+                    self.warn(format!("a member cannot be filled as long as it has no room: {error}"));
+                }
+                self.next_fill_us = now_us + NO_ROOM_PAUSE.as_micros() as u64;
+                (false, Some(NO_ROOM_PAUSE))
+            }
             Err(error) => {
                 if std::mem::replace(&mut self.is_filling, false) {
-                    let text = format!("a member cannot be filled: {error}");
-                    self.happened(vec![VolumeEvent { is_warning: true, text }]);
+                    self.warn(format!("a member cannot be filled: {error}"));
                 }
                 (false, None)
             }
         }
+    }
+
+    fn warn(&self, text: String) {
+        self.happened(vec![VolumeEvent { is_warning: true, text }]);
     }
 
     fn tell(&mut self, volume: &Volume<VolumePart>) {

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::file::{DirectIo, Discards, SingleFile, SingleFileSettings};
-use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect, judged};
+use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect, is_any_behind, judged};
 use tierstone_volume::{FlashBuffer, Health, OpenSettings, Recovery, SleepSetup, Volume, WholePolicy};
 
 /// A volume that is open, and everything that was found on the way.
@@ -103,6 +103,23 @@ fn is_busy(error: &Error) -> bool {
 /// # Errors
 /// `InvalidInput` when none holds a volume.
 pub fn newest(probed: &[Probed]) -> Result<MemberFacts> {
+    judged(&in_places(&members_of(probed))).ok_or_else(|| {
+        let why = |member: &Probed| match (&member.file, &member.holds) {
+            (Err(error), _) => Some(format!("; {error}")),
+            (Ok(_), Holds::Unusable(why)) => Some(format!("; {} {why}", member.path.display())),
+            (Ok(_), _) => None,
+        };
+        let whys = probed.iter().filter_map(why).collect::<String>();
+        let message = match whys.is_empty() {
+            true => "none of the members holds a volume".to_owned(),
+            false => format!("none of the members holds a volume that can be used{whys}"),
+        };
+        Error::new(ErrorKind::InvalidInput, message)
+    })
+}
+
+/// What the members say of the volume of most of them.
+fn members_of(probed: &[Probed]) -> Vec<MemberFacts> {
     let facts = |member: &Probed| match &member.holds {
         Holds::Member(facts) if member.file.is_ok() => Some(facts.as_ref().clone()),
         _ => None,
@@ -110,18 +127,18 @@ pub fn newest(probed: &[Probed]) -> Result<MemberFacts> {
     let all: Vec<MemberFacts> = probed.iter().filter_map(facts).collect();
     let count = |volume: u128| all.iter().filter(|facts| facts.volume == volume).count();
     let volume = all.iter().map(|facts| facts.volume).max_by_key(|&volume| count(volume));
+    all.into_iter().filter(|facts| Some(facts.volume) == volume).collect()
+}
+
+/// By what they say of themselves: a wrong order is another fault.
+fn in_places(members: &[MemberFacts]) -> Vec<Option<&MemberFacts>> {
     let mut places: Vec<Option<&MemberFacts>> = Vec::new();
-    for facts in all.iter().filter(|facts| Some(facts.volume) == volume) {
-        // By what they say of themselves: a wrong order is another fault.
+    for facts in members {
         let index = facts.index as usize;
         places.resize(places.len().max(index + 1), None);
         places[index] = Some(facts);
     }
-    judged(&places).ok_or_else(|| {
-        let whys = probed.iter().filter_map(|member| member.file.as_ref().err());
-        let why = whys.map(|error| format!("; {error}")).collect::<String>();
-        Error::new(ErrorKind::InvalidInput, format!("none of the members holds a volume{why}"))
-    })
+    places
 }
 
 /// Opens the volume that the file at `at` describes.
@@ -156,6 +173,8 @@ fn open_probed(
     direct_io: DirectIo,
 ) -> Result<OpenedVolume> {
     let facts = newest(&probed)?;
+    // Also of a disk that was taken for another now: the buffer holds what it lacks, and the opening may be refused.
+    let is_behind = is_any_behind(&in_places(&members_of(&probed)));
     let (mut places, mut faults, mut devices, mut wakes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (index, member) in probed.into_iter().enumerate() {
         let file = member.file.as_ref().ok();
@@ -178,7 +197,6 @@ fn open_probed(
     }
     let settings =
         OpenSettings { degraded: description.degraded == Degraded::Serve, ..OpenSettings::default() };
-    let is_behind = facts.members.contains(&Health::Behind);
     let (buffer, staging) = open_buffer(at, description, direct_io, is_behind, &mut faults)?.unzip();
     let mut stopping = None;
     let (volume, recovery) = match &buffer {

@@ -1,13 +1,17 @@
 use super::*;
 use crate::{Batch, DatabaseOptions, ErrorKind, FileBackend, SharedStore, Store};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tierstone_base::SeededRandom;
 use tierstone_logstore::format::superblock::META_BYTES;
-use tierstone_media::BlockDevice;
+use tierstone_media::file::single::SingleFileDevice;
 use tierstone_media::file::{DirectIo, Discards, SingleFile};
-use tierstone_volume::{BufferSettings, FlashBuffer, Level, Volume, VolumeSettings};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest, Wait};
+use tierstone_volume::{
+    BufferSettings, FlashBuffer, KeepTurning, Level, OpenSettings, SleepSetup, Volume, VolumeSettings,
+};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 const MEMBER_BYTES: u64 = 12 << 20;
@@ -234,6 +238,8 @@ fn a_missing_member_is_said_and_one_too_many_is_refused() {
     holds(&mut Store::open(&place.options(1)).unwrap(), 0..50);
     let mut description = Description::read(&place.description()).unwrap();
     description.degraded = Degraded::Refuse;
+    description.buffer = Some("flash".into());
+    description.sleep = Some(always_asleep());
     place.describe(&description);
     let refused = Store::open(&place.options(1)).map(drop).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
@@ -284,4 +290,66 @@ fn disks_of_a_store_sleep_and_wake_and_what_they_miss_is_there() {
     assert!(opened.volume.geometry().segment_limit > 0);
     drop(opened);
     holds(&mut Store::open(&place.options(1)).unwrap(), 0..number + 100);
+}
+
+/// A block of the volume, of one byte.
+fn put_block(volume: &mut Volume<SingleFileDevice>, at: u64, byte: u8) {
+    let bytes = IoBuffer::from_slice(&[byte; BLOCK_BYTES]);
+    volume.submit(&mut vec![IoRequest::write_durable(0, at * BLOCK_BYTES as u64, bytes)]);
+    let mut done = Vec::new();
+    volume.complete(Wait::All, &mut done);
+    done.pop().unwrap().result.unwrap();
+}
+
+#[test]
+fn an_opening_that_is_refused_leaves_what_a_sleeping_disk_lacks() {
+    let place = Place::new(Level::Raid1, 2);
+    place.make(Path::new("flash"));
+    let device = |name: &str| place.member(Path::new(name)).device().unwrap();
+    place.make(Path::new("memory"));
+    let settings =
+        BufferSettings { id: 9, volumes: 1, pairs_a_volume: 1, extent_bytes: 1 << 20, unit_blocks: 64 };
+    drop(FlashBuffer::create_staged(device("flash"), device("memory"), &settings).unwrap());
+    let open = || {
+        let buffer = FlashBuffer::open_staged(device("flash"), device("memory")).unwrap();
+        let settings = Sleeping::default().settings().unwrap();
+        let setup = SleepSetup { buffer, settings, spindle: Box::new(KeepTurning) };
+        let disks = ["disk-0", "disk-1"].map(|name| Some(device(name))).into();
+        Volume::open_sleeping(disks, &OpenSettings::default(), setup).unwrap().0
+    };
+    let mut volume = open();
+    put_block(&mut volume, 0, 1);
+    drop(volume);
+    std::fs::copy(place.0.join("disk-1"), place.0.join("old")).unwrap();
+    let mut volume = open();
+    assert!(volume.sleep(0));
+    put_block(&mut volume, 0, 2);
+    drop(volume);
+    // The description does not name the memory, and another disk is in the place of the one that sleeps.
+    std::fs::rename(place.0.join("disk-1"), place.0.join("right")).unwrap();
+    std::fs::rename(place.0.join("old"), place.0.join("disk-1")).unwrap();
+    let mut description = Description::read(&place.description()).unwrap();
+    description.degraded = Degraded::Refuse;
+    description.buffer = Some("flash".into());
+    description.sleep = Some(always_asleep());
+    place.describe(&description);
+    assert!(open_volume(&place.description(), DirectIo::Auto).is_err());
+    std::fs::rename(place.0.join("right"), place.0.join("disk-1")).unwrap();
+    let volume = open();
+    assert_eq!(volume.compare(0..1).unwrap(), vec![]);
+    volume.close().unwrap();
+}
+
+#[test]
+fn members_whose_superblocks_cannot_be_used_are_told() {
+    let place = Place::new(Level::Raid1, 2);
+    for name in ["disk-0", "disk-1"] {
+        let file = std::fs::OpenOptions::new().write(true).open(place.0.join(name)).unwrap();
+        for slot in [0, BLOCK_BYTES as u64] {
+            file.write_all_at(&[0x5a; 8], slot + 40).unwrap();
+        }
+    }
+    let error = open_volume(&place.description(), DirectIo::Auto).err().unwrap();
+    let is_told = |name: &str| error.message().contains(&format!("{name} holds a damaged superblock"));
+    assert!(is_told("disk-0") && is_told("disk-1"), "{error}");
 }
