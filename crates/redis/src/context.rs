@@ -101,6 +101,12 @@ pub fn error_text(error: &Error) -> Cow<'static, str> {
     format!("{prefix}{}", error.message()).into()
 }
 
+/// The whole reply that says so, after `prefix`. Texts of others may have lines of their own, as those about settings files
+/// do: they are one line here.
+pub fn error_line(prefix: &str, error: &Error) -> Vec<u8> {
+    format!("-{prefix}{}\r\n", error_text(error).replace(['\r', '\n'], " ")).into_bytes()
+}
+
 /// Hits and misses of reads, and the work of the run that has made them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {

@@ -19,7 +19,7 @@
 //!    parts are then written one after the other, in the order of the shards: of such batches none waits for
 //!    one that waits for it.
 
-use crate::context::error_text;
+use crate::context::error_line;
 use crate::control::Output;
 use crate::executor::Executor;
 use crate::gathered::Gathered;
@@ -176,7 +176,7 @@ impl Coordination {
     /// The answer to a batch that `error` has kept from having any effect.
     fn refusal(&self, error: &Error) -> Vec<u8> {
         let prefix = if self.is_transaction { "EXECABORT Transaction discarded: " } else { "" };
-        format!("-{prefix}{}\r\n", error_text(error)).into_bytes()
+        error_line(prefix, error)
     }
 }
 

@@ -544,10 +544,7 @@ impl<E: Engine> Executor<E> {
                 self.finish(now, task, b"+OK\r\n", 0, false);
             }
             Err(error) => {
-                // A settings file's errors show its lines.
-                let words = crate::context::error_text(&error).replace(['\r', '\n'], " ");
-                let text = format!("-{words}\r\n");
-                self.finish(now, task, text.as_bytes(), 0, false);
+                self.finish(now, task, crate::context::error_line("", &error), 0, false);
             }
         }
     }

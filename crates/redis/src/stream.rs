@@ -9,7 +9,7 @@
 //!    before all of the value was seen, and each piece is a turn of its own.
 //! 5. A reply that the client does not want is never begun: no piece of it leaves, its pins are given back at once.
 
-use crate::context::error_text;
+use crate::context::error_line;
 use crate::control::Output;
 use crate::executor::Executor;
 use crate::fold::Fold;
@@ -204,8 +204,7 @@ impl<E: Engine> Executor<E> {
         let is_fold = matches!(&task.work, Work::Stream(stream) if stream.is_fold());
         self.tasks.insert(id, task);
         if is_fold {
-            let text = format!("-{}\r\n", error_text(error));
-            return self.finish(now, id, text.as_bytes(), 0, false);
+            return self.finish(now, id, error_line("", error), 0, false);
         }
         if let Origin::Shard(to, ticket) = origin {
             self.drop_stream(id);

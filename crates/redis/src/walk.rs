@@ -9,7 +9,7 @@
 
 use crate::args::Args;
 use crate::commands::keys::type_name;
-use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, error_text, fail};
+use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, error_line, fail};
 use crate::executor::{Executor, Outcome};
 use crate::glob::Pattern;
 use crate::number;
@@ -242,8 +242,7 @@ impl<E: Engine> Executor<E> {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Work::Walk(walk) = &mut task.work else { return };
         if let Some(error) = error {
-            let text = format!("-{}\r\n", error_text(&error));
-            self.finish(now, id, text.as_bytes(), 0, false);
+            self.finish(now, id, error_line("", &error), 0, false);
             return;
         }
         walk.here.page = Some(Page { entries: entries.into_iter(), next });

@@ -21,6 +21,24 @@ fn values(server: &mut Server<MapEngine>, ids: &[u64], name: &str) -> Vec<Vec<u8
     ids.iter().map(|id| server.raw(*id, &[b"CONFIG", b"GET", name.as_bytes()])).collect()
 }
 
+/// What was sent is offered, or all of it answered.
+fn go_on(server: &mut Server<MapEngine>, random: &mut SeededRandom) {
+    if random.chance(0.5) {
+        server.offer();
+    } else {
+        server.settle();
+    }
+}
+
+/// All is answered, and what is on its way between shards comes to its end.
+fn come_to_an_end(server: &mut Server<MapEngine>, ids: &[u64]) {
+    server.settle();
+    (0..200).for_each(|_| server.step());
+    for id in ids {
+        server.take_received(*id);
+    }
+}
+
 #[test]
 fn a_setting_that_several_change_at_once_is_the_same_at_all_shards() {
     for seed in 0..40 {
@@ -33,18 +51,9 @@ fn a_setting_that_several_change_at_once_is_the_same_at_all_shards() {
             let value = values[random.below(4) as usize].as_bytes();
             let id = ids[random.below(SHARDS as u64) as usize];
             server.send(id, &[b"CONFIG", b"SET", name.as_bytes(), value]);
-            if random.chance(0.5) {
-                server.offer();
-            } else {
-                server.settle();
-            }
+            go_on(&mut server, &mut random);
         }
-        server.settle();
-        // What is on its way comes to its end.
-        (0..200).for_each(|_| server.step());
-        for id in &ids {
-            server.take_received(*id);
-        }
+        come_to_an_end(&mut server, &ids);
         for (name, _) in SETTINGS {
             let values = values(&mut server, &ids, name);
             assert!(values.iter().all(|value| *value == values[0]), "{seed} {name}: {values:?}");
@@ -100,17 +109,9 @@ fn a_password_that_several_change_at_once_is_the_one_that_holds() {
                     server.send(*id, &[b"EXEC"]);
                 }
             }
-            if random.chance(0.5) {
-                server.offer();
-            } else {
-                server.settle();
-            }
+            go_on(&mut server, &mut random);
         }
-        server.settle();
-        (0..200).for_each(|_| server.step());
-        for id in &ids {
-            server.take_received(*id);
-        }
+        come_to_an_end(&mut server, &ids);
         let told = values(&mut server, &ids, "requirepass");
         let told = String::from_utf8(told[0].clone()).unwrap();
         let password = told.split("\r\n").nth(4).unwrap();
