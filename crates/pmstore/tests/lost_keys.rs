@@ -4,16 +4,15 @@
 mod common;
 
 use common::{
-    Store, flip_bit, fresh, machine_of, open_all, open_one, reopen, reopen_after_kill, small_settings,
-    table_and_data, word_at,
+    Store, cut_while_opened, flip_bit, fresh, machine_of, open_all, open_one, reopen, reopen_after_kill,
+    small_settings, table_and_data, word_at,
 };
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_media::Wait;
-use tierstone_media::sim::{CutPoints, PowerCut, WordMachine};
+use tierstone_media::sim::WordMachine;
 use tierstone_pmstore::OpenSettings;
 use tierstone_pmstore::check::{CheckSettings, check};
 
@@ -211,16 +210,8 @@ fn older_versions_of_a_key_that_is_made_void_are_void_too() {
 fn buried_and_cut(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
     let machine: WordMachine = machine_of(BYTES, choices);
     versions_of_a_long_key(&machine);
-    machine.set_power_cut(PowerCut::Within { points: CutPoints::Every, last: 60 });
     let settings = accepted(mutations);
-    let opened = catch_unwind(AssertUnwindSafe(|| drop(open_all(&machine, &settings))));
-    machine.set_power_cut(PowerCut::Never);
-    if let Err(payload) = opened
-        && !machine.power_is_off()
-    {
-        resume_unwind(payload);
-    }
-    machine.power_on_after_loss();
+    cut_while_opened(&machine, &settings, 60);
     let mut store = open_all(&machine, &settings)?.0.pop().unwrap();
     Violation::unless(is_gone(&mut store, &far(1)), || "an older version is shown".to_owned())?;
     let other = store.get(KEYSPACE, &farther(1))?;

@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{Store, flip_bit, machine_of, open_all, small_settings, table_and_data, word_at};
+use common::{
+    Store, cut_while_opened, flip_bit, machine_of, open_all, small_settings, table_and_data, word_at,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +15,7 @@ use tierstone_base::checksum::{checksum, salt};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore};
 use tierstone_engine::Engine;
 use tierstone_media::region::Region;
-use tierstone_media::sim::{CutPoints, PowerCut, SimMachine, SimRegion};
+use tierstone_media::sim::{SimMachine, SimRegion};
 use tierstone_media::{Guarantee, Wait};
 use tierstone_pmstore::OpenSettings;
 
@@ -175,15 +177,7 @@ fn killed_and_cut(choices: &Choices, mutations: &Mutations) -> Result<(), Violat
     let machine = machine_of::<8>(BYTES, choices);
     let count = emptied_until_killed(&machine, choose_point(choices))?;
     let settings = OpenSettings { mutations: mutations.clone(), ..small_settings() };
-    machine.set_power_cut(PowerCut::Within { points: CutPoints::Every, last: 100 });
-    let opened = catch_unwind(AssertUnwindSafe(|| drop(open_all(&machine, &settings))));
-    machine.set_power_cut(PowerCut::Never);
-    if let Err(payload) = opened
-        && !machine.power_is_off()
-    {
-        resume_unwind(payload);
-    }
-    machine.power_on_after_loss();
+    cut_while_opened(&machine, &settings, 100);
     are_whole(&mut open_first(&machine, &settings)?, count, "after the loss of power")
 }
 

@@ -153,7 +153,7 @@ pub use local::{BulkLoad, Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
 pub use redo::{RedoOptions, RedoReport};
-pub use repair::{RepairOptions, check, check_nvm, check_with_redo, nvm_shards, repair};
+pub use repair::{RepairOptions, check, check_nvm, check_with_redo, newest_writes, nvm_shards, repair};
 pub use replace::replace_file;
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{

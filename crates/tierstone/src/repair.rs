@@ -21,6 +21,7 @@ use tierstone_logstore::check::{
 };
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
+use tierstone_logstore::redo::NewestWrites;
 use tierstone_media::Geometry;
 use tierstone_media::file::{DurableMethod, FileStoreSettings};
 
@@ -47,6 +48,17 @@ fn open_closed(directories: &[PathBuf], memory_bytes: u64) -> Result<(StorageDev
     // Nothing is written: the method is of no consequence.
     let device = storage.device(DurableMethod::WriteThenFlush)?;
     Ok((device, CheckSettings { existing_segments: storage.existing_segments(), memory_bytes }))
+}
+
+/// Where the newest writes of a store lie that nobody has open. Nothing is changed. Cost: its superblock and the headers of its
+/// segments are read.
+///
+/// # Errors
+/// `Busy`: it is open. What the device says, or `Corrupt`, where it cannot be told.
+pub fn newest_writes(directories: &[PathBuf]) -> Result<NewestWrites> {
+    let (mut device, _) = open_closed(directories, 0)?;
+    let (superblock, findings) = check_bare(&mut device)?;
+    Ok(NewestWrites::of(&superblock, !findings.is_empty()))
 }
 
 /// Verifies every byte of a closed store without changing one. An open one verifies itself:

@@ -1,15 +1,10 @@
 //! A backup of a store that nobody has open.
 
 use std::path::{Path, PathBuf};
-use tierstone::storage::Storage;
 use tierstone::{BackupProgress, BackupReport, BackupWriter, DatabaseOptions, SharedStore};
 use tierstone_base::units::parse_size;
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_logstore::check::check_bare;
-use tierstone_logstore::format::superblock::META_BYTES;
-use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::redo::NewestWrites;
-use tierstone_media::file::{DurableMethod, FileStoreSettings};
 
 pub(super) fn run(
     directories: Vec<PathBuf>,
@@ -43,7 +38,7 @@ pub(crate) fn without_region(error: Error, directories: &[PathBuf]) -> Error {
     if error.kind() != ErrorKind::InvalidInput {
         return error;
     }
-    match newest_writes(directories) {
+    match tierstone::newest_writes(directories) {
         // It cannot be told: the first error says more.
         Ok(NewestWrites::OnDevice) | Err(_) => error,
         Ok(newest @ (NewestWrites::InRegion | NewestWrites::MayBeInRegion)) => {
@@ -54,19 +49,4 @@ pub(crate) fn without_region(error: Error, directories: &[PathBuf]) -> Error {
             Error::new(ErrorKind::InvalidInput, message)
         }
     }
-}
-
-/// Where the newest writes of a store lie that nobody has open. Nothing is changed.
-fn newest_writes(directories: &[PathBuf]) -> Result<NewestWrites> {
-    let storage = Storage::open(&FileStoreSettings {
-        segment_bytes: SEGMENT_BYTES_MAX,
-        segment_limit: SEGMENT_COUNT_MAX,
-        meta_bytes: META_BYTES,
-        create: false,
-        ..FileStoreSettings::new(directories.to_vec())
-    })?;
-    // Nothing is written: the method is of no consequence.
-    let mut device = storage.device(DurableMethod::WriteThenFlush)?;
-    let (superblock, findings) = check_bare(&mut device)?;
-    Ok(NewestWrites::of(&superblock, !findings.is_empty()))
 }

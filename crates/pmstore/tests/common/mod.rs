@@ -5,6 +5,7 @@
 pub mod lives;
 pub mod medium;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Choices;
@@ -12,7 +13,8 @@ use tierstone_engine::harness::Harness;
 use tierstone_engine::{Durability, Engine, IndexKind};
 use tierstone_media::region::Region;
 use tierstone_media::sim::{
-    PowerCut, SimDevice, SimMachine, SimMachineSettings, SimMedium, SimSettings, WordMachine, set_processor,
+    CutPoints, PowerCut, SimDevice, SimMachine, SimMachineSettings, SimMedium, SimSettings, WordMachine,
+    set_processor,
 };
 use tierstone_media::{BLOCK_BYTES, Geometry as DeviceGeometry};
 use tierstone_pmstore::{BuildReport, Geometry, Keyspace, OpenReport, OpenSettings, PmShard, ShardSettings};
@@ -132,6 +134,19 @@ pub fn table_and_data(image: &[u8], settings: &OpenSettings) -> (u64, u64) {
     let table = (4096_u64 + 64).next_multiple_of(4096);
     let data = (table + segments * 8).next_multiple_of(4096);
     (settings.base + table, settings.base + data)
+}
+
+/// Opens the store; power is lost among the `last` events of that, or after them, and is back.
+pub fn cut_while_opened<const UNIT: usize>(machine: &SimMachine<UNIT>, settings: &OpenSettings, last: u64) {
+    machine.set_power_cut(PowerCut::Within { points: CutPoints::Every, last });
+    let opened = catch_unwind(AssertUnwindSafe(|| drop(open_all(machine, settings))));
+    machine.set_power_cut(PowerCut::Never);
+    if let Err(payload) = opened
+        && !machine.power_is_off()
+    {
+        resume_unwind(payload);
+    }
+    machine.power_on_after_loss();
 }
 
 /// All shards of a store, each on a processor of its own from its building on; the opening is done by the first, 0.
