@@ -514,9 +514,10 @@ pub trait Engine {
         Ok(false)
     }
 
-    /// The named key was `deleted` by a write of the caller's, or is to stay. The next one is named.
-    fn pass_evictable(&mut self, deleted: bool) {
-        let _ = deleted;
+    /// The named key was deleted by a write of the caller's, and `freed` bytes come free beside its record, or it is to stay.
+    /// The next one is named.
+    fn pass_evictable(&mut self, freed: Option<u64>) {
+        let _ = freed;
     }
 
     /// About how often a key was asked for lately, from 0 to 15, whether or not it is there; `None` while that is not

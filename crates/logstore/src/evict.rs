@@ -549,21 +549,22 @@ impl LogShard {
         } else {
             self.apply(&write, search, (false, None))?;
         }
-        self.note_evicted(named.header.units());
+        self.note_evicted(named.header.units(), 0);
         Ok(true)
     }
 
-    fn note_evicted(&mut self, units: usize) {
+    /// A key went, with a record of `units` units, and `freed` bytes beside it.
+    fn note_evicted(&mut self, units: usize, freed: u64) {
         (self.evictor.is_barren, self.evictor.barren_until_us) = (false, 0);
         self.evictor.evicted_keys += 1;
-        self.evictor.evicted_bytes += (units * UNIT_BYTES) as u64;
+        self.evictor.evicted_bytes += (units * UNIT_BYTES) as u64 + freed;
     }
 
-    /// The first named key was deleted by the caller, or is to stay.
-    pub(crate) fn pass_first(&mut self, evicted: bool) {
+    /// The first named key was deleted by the caller, which freed so many bytes beside its record, or is to stay.
+    pub(crate) fn pass_first(&mut self, freed: Option<u64>) {
         let Some(named) = self.evictor.named.pop_front() else { return };
-        if evicted {
-            self.note_evicted(named.header.units());
+        if let Some(freed) = freed {
+            self.note_evicted(named.header.units(), freed);
         } else if self.is_in_retired(&named) {
             self.keep_of_retired(named.location);
         }

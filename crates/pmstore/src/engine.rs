@@ -211,8 +211,8 @@ impl Engine for PmShard {
         result
     }
 
-    fn pass_evictable(&mut self, deleted: bool) {
-        self.pass_first(deleted);
+    fn pass_evictable(&mut self, freed: Option<u64>) {
+        self.pass_first(freed);
     }
 
     fn uses(&self, key: Key<'_>) -> Option<u8> {

@@ -279,12 +279,12 @@ impl PmShard {
         let key = Key { keyspace: named.keyspace, position: named.position, bytes: &named.key };
         if self.mutations.is_on("evicted_without_tombstone") {
             self.forget_named(&named)?;
-            self.note_evicted(&named.found.head);
+            self.note_evicted(&named.found.head, 0);
             return Ok(true);
         }
         match self.write_inner(now, &[Write { key, kind: WriteKind::Delete }], None, false) {
             Ok(_) => {
-                self.note_evicted(&named.found.head);
+                self.note_evicted(&named.found.head, 0);
                 Ok(true)
             }
             // Another record of its position is damaged: whose it is cannot be told, so the key stays.
@@ -301,18 +301,19 @@ impl PmShard {
         }
     }
 
-    fn note_evicted(&mut self, head: &RecordHead) {
+    /// A key went, and `freed` bytes beside its record and what that has in overflow blocks.
+    fn note_evicted(&mut self, head: &RecordHead, freed: u64) {
         self.counts.evicted_keys += 1;
-        self.evictor.evicted_bytes += u64::from(head.len) + long_bytes(head);
+        self.evictor.evicted_bytes += u64::from(head.len) + long_bytes(head) + freed;
         (self.evictor.is_barren, self.evictor.held_since_us) = (false, None);
     }
 
-    /// The first named key was deleted by the caller, or is to stay.
-    pub(crate) fn pass_first(&mut self, evicted: bool) {
+    /// The first named key was deleted by the caller, which freed so many bytes beside its record, or is to stay.
+    pub(crate) fn pass_first(&mut self, freed: Option<u64>) {
         if let Some(named) = self.evictor.named.pop_front()
-            && evicted
+            && let Some(freed) = freed
         {
-            self.note_evicted(&named.found.head);
+            self.note_evicted(&named.found.head, freed);
         }
     }
 

@@ -504,6 +504,29 @@ fn a_request_without_end_is_cut_at_the_input_limit() {
     });
 }
 
+/// What had been received when the connection was held up is no long request.
+#[test]
+fn a_pipeline_longer_than_the_input_limit_is_answered() {
+    on_both(|settings| {
+        let settings = TransportSettings { input_limit_bytes: 40_000, input_pause_bytes: 1_000, ..settings };
+        let server = Server::start(settings);
+        for _ in 0..10 {
+            let mut client = server.client();
+            let many: String = (0..100_000).map(|number| format!("echo {number}\n")).collect();
+            let mut writer = client.stream.try_clone().unwrap();
+            let write = move || writer.write_all(format!("pause\n{many}").as_bytes()).unwrap();
+            let writing = std::thread::Builder::new().spawn(write).unwrap();
+            server.await_news(&News::Paused);
+            server.order(Order::Resume);
+            for number in 0..100_000 {
+                assert_eq!(client.line(), number.to_string());
+            }
+            writing.join().unwrap();
+        }
+        assert_eq!(server.stop().connections_over_input_limit, 0);
+    });
+}
+
 #[test]
 fn a_client_that_goes_in_the_middle_of_a_request_leaves_nothing() {
     on_both(|settings| {

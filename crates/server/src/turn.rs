@@ -206,7 +206,9 @@ impl<S: Service> Turn<S> {
         let limit = self.settings.input_limit_bytes;
         let pause_bytes = self.settings.input_pause_bytes;
         let Some(entry) = self.connections.entry(index) else { return Flow::Pause };
-        if entry.input.len() > limit {
+        // What is held up was sent before the sender could be paused: only a request that nothing holds up is too long.
+        let is_asked_for = entry.hold == Hold::Free && !entry.output.is_full() && entry.phase == Phase::Open;
+        if entry.input.len() > limit && is_asked_for {
             self.refuse_input(index);
             return Flow::Pause;
         }

@@ -42,22 +42,25 @@ impl<E: Engine> Shard<E> {
             let bytes = key.bytes.to_vec();
             let key = Key { keyspace, position, bytes: &bytes };
             if self.locks.blocks_writer(position) {
-                self.engine.pass_evictable(false);
+                self.engine.pass_evictable(None);
             } else {
+                let held = self.ledger.dead.len();
                 match self.write(now, &[Write { key, kind: WriteKind::Delete }]) {
                     Ok(_) => {
-                        self.engine.pass_evictable(true);
+                        let dead = self.ledger.dead.iter().skip(held);
+                        let freed: u64 = dead.map(|dead| dead.map.stored_bytes()).sum();
+                        self.engine.pass_evictable(Some(freed));
                         self.key_events.note_evicted(keyspace, bytes);
                     }
                     // Its record is being read, or the log has enough to write.
                     Err(error) if error.kind() == ErrorKind::Retry => return false,
-                    Err(_) => self.engine.pass_evictable(false),
+                    Err(_) => self.engine.pass_evictable(None),
                 }
             }
             return true;
         }
         if kind == ValueKind::INTERNAL || self.locks.blocks_writer(position) {
-            self.engine.pass_evictable(false);
+            self.engine.pass_evictable(None);
             return true;
         }
         let is_told = self.key_events.wants_any() || self.tracking.is_on();

@@ -384,8 +384,8 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.uses(key))
     }
 
-    fn pass_evictable(&mut self, deleted: bool) {
-        each!(self, engine => engine.pass_evictable(deleted))
+    fn pass_evictable(&mut self, freed: Option<u64>) {
+        each!(self, engine => engine.pass_evictable(freed))
     }
 
     fn note_outside_bytes(&mut self, bytes: u64) {

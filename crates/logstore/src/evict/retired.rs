@@ -110,7 +110,7 @@ impl LogShard {
             return (!self.is_alone(&named.key())).then_some(false);
         }
         self.forget_left(named, target);
-        self.note_evicted(named.header.units());
+        self.note_evicted(named.header.units(), 0);
         Some(true)
     }
 

@@ -41,7 +41,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Words of which files of users are made.
-    const WORDS: [&str; 28] = [
+    const WORDS: [&str; 30] = [
         "user",
         "default",
         "alice",
@@ -56,6 +56,8 @@ mod tests {
         "%R~b*",
         "%W~c",
         "%RW~d",
+        "%R~*",
+        "%W~*",
         "allkeys",
         "resetkeys",
         "&ch*",
@@ -71,6 +73,31 @@ mod tests {
         "reset",
         "clearselectors",
     ];
+
+    #[test]
+    fn reading_and_writing_all_keys_leaves_room_for_patterns_that_follow() {
+        check_users_file(b"user alice %R~* %W~* %R~x ~y");
+        check_users_file(b"alice %R~* %W~* %R~x (%W~* %R~* ~z)");
+    }
+
+    #[test]
+    fn users_that_no_file_would_hold_are_refused() {
+        let mut users = Users::with_password("");
+        let mut number = 0;
+        let refused = loop {
+            let name = format!("user{number}").into_bytes();
+            let rules = (0..900).map(|password| format!("#{:064x}", number * 900 + password).into_bytes());
+            match users.changed(&UsersChange::Set { name, rules: rules.collect() }, "") {
+                Ok((changed, _)) => users = changed,
+                Err(text) => break text,
+            }
+            number += 1;
+        };
+        assert!(refused.contains("the file of all users"), "{refused}");
+        assert!(number > 100, "{number} users of 900 passwords");
+        let again = Users::with_password("").of_file("users", &users.file());
+        assert!(again.is_ok_and(|again| again.file() == users.file()));
+    }
 
     proptest! {
         #[test]

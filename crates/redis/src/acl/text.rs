@@ -64,6 +64,8 @@ impl Selector {
             let prefix: &[u8] = match (key.reads, key.writes) {
                 (true, false) => b"%R~",
                 (false, true) => b"%W~",
+                // `~*` would be the last word about keys: no other may come after it.
+                _ if key.pattern == b"*" => b"%RW~",
                 _ => b"~",
             };
             [prefix, &key.pattern].concat()

@@ -148,6 +148,17 @@ impl User {
         self.name.len() + self.selectors.iter().map(of_selector).sum::<usize>()
     }
 
+    /// Bytes of his line in a file of users, or some more.
+    pub(crate) fn line_bytes_max(&self) -> usize {
+        let of_selector = |selector: &Selector| {
+            let prefixes = " %RW~".len() * selector.keys.len() + " &".len() * selector.channels.len();
+            prefixes + " (resetchannels -@all )".len()
+        };
+        let flags = "user  off nopass skip-sanitize-payload\n".len();
+        let hashes = (" #".len() + 64) * self.passwords.len();
+        self.size_bytes() + flags + hashes + self.selectors.iter().map(of_selector).sum::<usize>()
+    }
+
     /// Changes him by one rule of `ACL SETUSER`.
     pub(crate) fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         match rule.to_ascii_lowercase().as_slice() {

@@ -200,7 +200,7 @@ impl Users {
             }
         }
         self.insert(user);
-        self.check_bounds().map_err(|text| format!("ERR {text}"))
+        self.check_bounds().and_then(|()| self.check_file()).map_err(|text| format!("ERR {text}"))
     }
 
     fn insert(&mut self, user: User) {
@@ -209,6 +209,15 @@ impl Users {
             self.default = Arc::clone(&user);
         }
         self.by_name.insert(user.name.clone(), user);
+    }
+
+    /// Whether the file that `ACL SAVE` would write may be read again.
+    fn check_file(&self) -> Result<(), String> {
+        let bytes: usize = self.iter().map(|user| user.line_bytes_max()).sum();
+        if bytes > USERS_FILE_BYTES_MAX {
+            return Err(format!("the file of all users may take at most {USERS_FILE_BYTES_MAX} bytes"));
+        }
+        Ok(())
     }
 
     fn check_bounds(&self) -> Result<(), String> {
