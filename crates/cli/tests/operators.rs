@@ -80,6 +80,8 @@ fn a_watcher_that_does_not_read_is_cut_off_and_others_are_not() {
     ask(&mut client, &[b"ECHO", b"end"]);
     while !line(&mut quick).ends_with("\"ECHO\" \"end\"") {}
     server.stop();
+    let log = folder.complaints();
+    assert!(log.contains("client-output-buffer-limit"), "the operator is not told: {log}");
 }
 
 #[test]

@@ -146,7 +146,16 @@ impl<S: Service> Turn<S> {
             entry.output.push(0, text);
             entry.phase = entry.phase.max_with(Phase::Closing);
         }
-        self.connections.report.connections_over_input_limit += 1;
+        let ended = &mut self.connections.report.connections_over_input_limit;
+        *ended += 1;
+        // Told ever more seldom: a flood of clients must not become one of lines.
+        if ended.is_power_of_two() {
+            tracing::warn!(
+                clients = *ended,
+                "clients were closed for what they sent: a request above client-query-buffer-limit (or above the part of the memory \
+                 that requests may take), or half of one that kept others waiting"
+            );
+        }
         self.connections.note_changed(index);
     }
 }

@@ -428,10 +428,9 @@ impl<S: Service> Turn<S> {
         }
         let limits = self.settings.output;
         let Some(entry) = self.connections.entry(index) else { return };
-        let mut over_limit = 0;
-        if is_over_limit(entry, &limits, now_us) {
+        let is_over = is_over_limit(entry, &limits, now_us);
+        if is_over {
             entry.phase = Phase::Aborted;
-            over_limit = 1;
         }
         let is_done = match entry.phase {
             Phase::Open => false,
@@ -443,9 +442,23 @@ impl<S: Service> Turn<S> {
         }
         entry.beside = self.service.memory(&entry.state, entry.sizes());
         self.connections.recount(index);
-        self.connections.report.connections_over_output_limit += over_limit;
+        if is_over {
+            self.note_over_output();
+        }
         if is_done {
             self.end(index, reactor);
+        }
+    }
+
+    fn note_over_output(&mut self) {
+        let ended = &mut self.connections.report.connections_over_output_limit;
+        *ended += 1;
+        // Told ever more seldom, as in the line.
+        if ended.is_power_of_two() {
+            tracing::warn!(
+                clients = *ended,
+                "clients were closed that did not take their replies or messages: client-output-buffer-limit"
+            );
         }
     }
 
