@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Folder, PATIENCE, Server, ask, drivers, spawn};
+use common::{Folder, PATIENCE, Server, ask, drivers, program, spawn};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use tierstone_client::{Connection, Value};
@@ -117,6 +117,20 @@ fn a_password_that_users_have_is_asked_for_on_every_shard_and_made_by_the_server
     for client in &mut clients {
         assert!(client.command(&[b"PING"]).is_err(), "a connection of nobody goes on");
     }
+    server.stop();
+}
+
+#[test]
+fn a_result_of_a_benchmark_does_not_hold_the_password_that_it_used() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &["--password", "s3cret"]);
+    let mut command = program();
+    command.args(["bench", "--address", &server.address.to_string(), "--password", "s3cret"]);
+    command.args(["--records", "10", "--operations", "10", "--json"]);
+    let output = command.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("\"plan\""), "{said}");
+    assert!(!said.contains("s3cret"), "{said}");
     server.stop();
 }
 

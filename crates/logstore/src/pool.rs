@@ -99,10 +99,15 @@ impl SegmentPool {
 
     /// Whether `shard` has not answered the newest question, or said then that it can gain something.
     pub fn must_answer(&self, shard: ShardId) -> bool {
-        self.lookouts.get(usize::from(shard)).is_some_and(|lookout| {
-            lookout.can_gain.load(Ordering::Relaxed)
-                || lookout.seen.load(Ordering::Relaxed) < self.asks.load(Ordering::Acquire)
-        })
+        let can_gain = |lookout: &Lookout| lookout.can_gain.load(Ordering::Relaxed);
+        !self.has_seen_all(shard) || self.lookouts.get(usize::from(shard)).is_some_and(can_gain)
+    }
+
+    /// Whether `shard` has looked since the newest question.
+    pub fn has_seen_all(&self, shard: ShardId) -> bool {
+        let newest = self.asks.load(Ordering::Acquire);
+        let lookout = self.lookouts.get(usize::from(shard));
+        lookout.is_none_or(|lookout| lookout.seen.load(Ordering::Relaxed) >= newest)
     }
 
     /// `shard` says what `can_gain` gives; the newest question before that is answered.

@@ -61,6 +61,8 @@ const DISCARD_TRIES: usize = 8;
 const REFUSAL_PAUSE_US: u64 = 1_000_000;
 /// How long other shards are waited for when there is no room.
 const OTHERS_PATIENCE_US: u64 = 2_000_000;
+/// ... and how often it is looked whether they have answered.
+const ANSWER_PAUSE_US: u64 = 1_000;
 /// So many ready segments stay in any case.
 const READY_KEPT: u32 = 8;
 /// When a device that was full has given space for so many segments one after the other, it is not full.
@@ -163,8 +165,23 @@ impl LogShard {
     pub(crate) fn next_space_step_us(&self) -> Option<u64> {
         let pool = self.segments.pool();
         let asks = pool.is_short() && pool.withheld_count() > 0 && !self.space.in_flight && !self.shutting;
-        (asks && self.segments.ready_count() < self.ready_wanted(true))
-            .then(|| self.space.not_before_us.max(self.now.monotonic_us))
+        let prepares = (asks && self.segments.ready_count() < self.ready_wanted(true))
+            .then(|| self.space.not_before_us.max(self.now.monotonic_us));
+        [prepares, self.next_answer_us()].into_iter().flatten().min()
+    }
+
+    /// When other shards are to be answered, or have answered, whether there is room: woken they see it in a step only.
+    fn next_answer_us(&self) -> Option<u64> {
+        let (pool, now_us) = (self.segments.pool(), self.now.monotonic_us);
+        if self.identity.mutations.is_on("others_not_asked_for_space") {
+            return None;
+        }
+        if self.is_asked_for_space() && pool.must_answer(self.identity.shard) {
+            // Who can gain something has said so, and is to say when it cannot any more.
+            let is_new = !pool.has_seen_all(self.identity.shard);
+            return if is_new { Some(now_us) } else { (!self.shutting).then_some(now_us + ANSWER_PAUSE_US) };
+        }
+        (self.space.asked.is_some() && !self.shutting).then_some(now_us + ANSWER_PAUSE_US)
     }
 
     /// Free segments that should have their space on the device.

@@ -7,6 +7,7 @@ mod support;
 use support::{TemporaryDirectory, backends};
 use tierstone::{Batch, Cursor, DatabaseOptions, SharedStore, Store};
 use tierstone_base::{ErrorKind, Result};
+use tierstone_media::file::FileBackend;
 
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
     result.unwrap_err().kind()
@@ -79,7 +80,7 @@ fn a_closed_shared_store_says_so_to_all_its_handles() {
 
 fn small(directory: &TemporaryDirectory, options: DatabaseOptions) -> DatabaseOptions {
     let _ = directory;
-    DatabaseOptions { segment_bytes: Some(128 << 10), capacity_bytes: Some(16 * (128 << 10)), ..options }
+    DatabaseOptions { segment_bytes: Some(128 << 10), capacity_bytes: Some(48 * (128 << 10)), ..options }
 }
 
 fn name(number: u32) -> [u8; 4] {
@@ -109,15 +110,20 @@ fn fill_and_resume(
     count
 }
 
+/// Shards fill each by itself, and one that is full asks the others for space.
+fn backends_and_shards() -> impl Iterator<Item = (FileBackend, u16)> {
+    backends().into_iter().flat_map(|backend| [1, 2, 4].map(|shards| (backend, shards)))
+}
+
 fn expected(number: u32, count: u32) -> Option<Vec<u8>> {
     (number >= count || number % 2 == 1).then(|| vec![number as u8; 1_000])
 }
 
 #[test]
 fn a_full_local_store_takes_deletes_and_resumes() {
-    for backend in backends() {
+    for (backend, shards) in backends_and_shards() {
         let directory = TemporaryDirectory::new();
-        let options = small(&directory, directory.options(backend));
+        let options = DatabaseOptions { shards, ..small(&directory, directory.options(backend)) };
         let store = std::cell::RefCell::new(Store::open(&options).unwrap());
         let count = fill_and_resume(
             |number| store.borrow_mut().put(&name(number), &vec![number as u8; 1_000]),
@@ -134,9 +140,9 @@ fn a_full_local_store_takes_deletes_and_resumes() {
 
 #[test]
 fn a_full_shared_store_takes_deletes_and_resumes() {
-    for backend in backends() {
+    for (backend, shards) in backends_and_shards() {
         let directory = TemporaryDirectory::new();
-        let options = small(&directory, directory.options(backend));
+        let options = DatabaseOptions { shards, ..small(&directory, directory.options(backend)) };
         let store = SharedStore::open(&options).unwrap();
         let count = fill_and_resume(
             |number| store.put(&name(number), &vec![number as u8; 1_000]),

@@ -45,7 +45,8 @@ pub struct Server {
     pub address: String,
     /// The user of `AUTH`; without one the default user.
     pub username: Option<String>,
-    /// The password of `AUTH`; without one nothing is sent.
+    /// The password of `AUTH`; without one nothing is sent. Results, which hold the plan, do not show it.
+    #[serde(skip_serializing)]
     pub password: Option<String>,
     /// The numbered database, by `SELECT`. Default 0.
     pub database: u32,

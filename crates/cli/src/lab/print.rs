@@ -11,6 +11,9 @@ pub fn print_results(results: &[ExperimentResult], out: &Path) -> Result<()> {
     for result in results {
         print_line(&text(result))?;
     }
+    if results.is_empty() {
+        return Ok(());
+    }
     print_line(&format!("tables, plots and reasons: {}", out.join("README.md").display()))
 }
 
