@@ -11,8 +11,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use tierstone::{BackupProgress, BackupReport, DatabaseOptions};
-use tierstone_base::Result;
 use tierstone_base::units::{format_size, parse_size};
+use tierstone_base::{Error, ErrorKind, Result};
 
 const EXIT_CODES: &str = "Exit codes: 0 the backup is whole; 1 it was given up, because the store was full or nothing was \
 asked of it for a minute; 2 wrong usage, a store that is in use, or a server that refuses; 3 damage was found, or the \
@@ -86,6 +86,11 @@ refused by whoever opens it, and may be removed.";
 pub fn run(args: &BackupArgs) -> Result<()> {
     if args.server.is_none() {
         args.connect.needs("--server")?;
+    }
+    // Beside --server and --data, which conflict with --verify, clap does not ask for it.
+    if args.verify.is_none() && !args.base.is_empty() {
+        let message = "--base needs --verify; what has changed since a backup is taken with --since";
+        return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     let bar = progress(if args.verify.is_some() { "verifying" } else { "backing up" });
     let mut show = |progress: BackupProgress| show(&bar, progress);

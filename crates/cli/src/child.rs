@@ -1,5 +1,6 @@
 //! A server of one's own, for `demo` and `bench`: this program again, as a process that can be killed.
 
+use crate::interrupt::{Tidied, tidy_by};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,6 +23,8 @@ pub struct ServerProcess {
     address: SocketAddr,
     http: SocketAddr,
     greeting: String,
+    /// It does not outlive this program.
+    _tidied: Tidied,
 }
 
 impl ServerProcess {
@@ -51,6 +54,7 @@ impl ServerProcess {
         }
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
+        let tidied = tidy_by(killer(child.id()))?;
         let Some(output) = child.stdout.take() else { unreachable!("standard output was piped just above") };
         let mut lines = BufReader::new(output).lines();
         let mut greeting = None;
@@ -70,7 +74,8 @@ impl ServerProcess {
                 std::thread::Builder::new()
                     .name("server output".into())
                     .spawn(move || lines.for_each(drop))?;
-                return Ok(ServerProcess { child: Some(child), address, http, greeting });
+                let child = Some(child);
+                return Ok(ServerProcess { child, address, http, greeting, _tidied: tidied });
             } else {
                 greeting = Some(line);
             }
@@ -102,13 +107,7 @@ impl ServerProcess {
 
     /// Kills the process with SIGKILL when called.
     pub fn killer(&self) -> impl Fn() + Send + Sync + 'static {
-        let process = self.process_id();
-        move || {
-            if let Some(process) = rustix::process::Pid::from_raw(process as i32) {
-                // It may have died by itself; the verification will tell.
-                let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
-            }
-        }
+        killer(self.process_id())
     }
 
     /// Waits until the killed process is gone.
@@ -169,6 +168,16 @@ impl ServerProcess {
             }
         }
         Ok(numbers)
+    }
+}
+
+/// Kills a process when called.
+fn killer(process: u32) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        if let Some(process) = rustix::process::Pid::from_raw(process as i32) {
+            // It may have died by itself; the verification will tell.
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
     }
 }
 

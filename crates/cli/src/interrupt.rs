@@ -1,7 +1,11 @@
-//! Interruptions of long work that has something to put away.
+//! Interruptions of long work that has something to put away: it looks whether one has come ([`Interrupted`]), or leaves word
+//! of what is to be done then ([`tidy_by`]).
 
-use std::sync::Arc;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// The exit code of a program that an interrupt ended, as a shell gives it.
@@ -15,7 +19,7 @@ impl Interrupted {
     /// From now on the first of these signals only sets it.
     pub fn watch() -> Result<Interrupted> {
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
@@ -31,4 +35,93 @@ impl Interrupted {
     pub fn check(&self) -> Result<()> {
         if self.has_come() { Err(Error::new(ErrorKind::Retry, "interrupted")) } else { Ok(()) }
     }
+}
+
+/// The exit code of work that was put away: as of whatever else could not be done.
+const PUT_AWAY: i32 = 1;
+/// A folder that threads still write into is removed at this attempt at the latest.
+const REMOVALS: usize = 20;
+
+type Tidying = Box<dyn Fn() + Send>;
+
+/// What is to be put away.
+struct Tidyings {
+    next: u64,
+    by_number: BTreeMap<u64, Tidying>,
+    is_watched: bool,
+}
+
+static TIDYINGS: Mutex<Tidyings> =
+    Mutex::new(Tidyings { next: 0, by_number: BTreeMap::new(), is_watched: false });
+
+fn tidyings() -> MutexGuard<'static, Tidyings> {
+    TIDYINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Something that is put away when a signal ends the program, until this is dropped.
+#[derive(Debug)]
+#[must_use = "nothing is put away once this is dropped"]
+pub struct Tidied(u64);
+
+impl Drop for Tidied {
+    fn drop(&mut self) {
+        tidyings().by_number.remove(&self.0);
+    }
+}
+
+/// Has `tidying` called when SIGINT, SIGTERM or SIGHUP ends the program; those that came later first.
+///
+/// # Errors
+/// The system refuses to have signals watched.
+pub fn tidy_by(tidying: impl Fn() + Send + 'static) -> Result<Tidied> {
+    let mut tidyings = tidyings();
+    if !tidyings.is_watched {
+        watch_for_tidying()?;
+        tidyings.is_watched = true;
+    }
+    let number = tidyings.next;
+    tidyings.next += 1;
+    tidyings.by_number.insert(number, Box::new(tidying));
+    Ok(Tidied(number))
+}
+
+/// The folder that this program makes at `path` goes with it.
+///
+/// # Errors
+/// As [`tidy_by`].
+pub fn tidy_folder(path: PathBuf) -> Result<Tidied> {
+    tidy_by(move || {
+        // Others of this program may be making files there.
+        for _ in 0..REMOVALS {
+            match std::fs::remove_dir_all(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
+                // It may not be there yet; and nobody is left to be told.
+                _ => break,
+            }
+        }
+    })
+}
+
+fn watch_for_tidying() -> Result<()> {
+    // Who is to be left alone, by nohup for example, is.
+    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
+    let mut signals = signal_hook::iterator::Signals::new(signals)?;
+    let wait = move || {
+        if signals.forever().next().is_some() {
+            let all = std::mem::take(&mut tidyings().by_number);
+            all.into_values().rev().for_each(|tidying| tidying());
+            eprintln!("tierstone: interrupted");
+            std::process::exit(PUT_AWAY);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(())
+}
+
+/// Whether the program was started so that `signal` does nothing.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 != 0
 }

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tierstone::DatabaseOptions;
+use tierstone_base::{Error, ErrorKind, Result};
 
 /// What a region must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +35,21 @@ pub struct RegionArgs {
 }
 
 impl RegionArgs {
+    /// Refuses to be given where there is no region.
+    ///
+    /// # Errors
+    /// `InvalidInput`: something was asked of a region, which needs `flag`.
+    pub fn needs(&self, flag: &str) -> Result<()> {
+        let given = [
+            ("--nvm-guarantee", self.nvm_guarantee != Guarantee::PowerFail),
+            ("--nvm-flush", self.nvm_flush != Flush::Auto),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => Err(Error::new(ErrorKind::InvalidInput, format!("{name} needs {flag}"))),
+            None => Ok(()),
+        }
+    }
+
     /// Puts it into the options of a store.
     pub fn apply(&self, options: &mut DatabaseOptions) {
         options.any_guarantee = self.nvm_guarantee == Guarantee::Any;

@@ -6,9 +6,11 @@
 mod common;
 
 use common::{Folder, Server, ask, program, spawn_command};
+use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
+use std::io::Read;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 /// Runs the program to its end in `folder`.
 fn run(folder: &Folder, arguments: &[&str]) -> Output {
@@ -208,7 +210,62 @@ fn directories_ndjson_and_csv_are_loaded() {
     load(&folder, &server, "rows.csv", &["--prefix", "r:"]);
     let row: Json = serde_json::from_str(&get("r:1").expect("a row")).expect("a JSON object");
     assert_eq!(row, serde_json::json!({"id": "1", "name": "Ada", "note": "a, b"}));
+
+    load(&folder, &server, "lines.ndjson", &["--database", "3"]);
+    let mut connection = server.connect();
+    assert_eq!(ask(&mut connection, &[b"EXISTS", b"a"]).integer(), Some(0), "it is in database 0");
+    ask(&mut connection, &[b"SELECT", b"3"]);
+    assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(2));
+    // What would be ignored, and a database that is not there, are refused before anything is written.
+    let address = server.address.to_string();
+    for wrong in [["--database", "99"], ["--shards", "2"], ["--memory", "1GiB"], ["--capacity", "1GiB"]]
+        .into_iter()
+        .chain([["--nvm-guarantee", "any"], ["--nvm-flush", "msync"]])
+    {
+        let arguments = [&["load", "lines.ndjson", "--address", &address][..], &wrong].concat();
+        assert_eq!(run(&folder, &arguments).status.code(), Some(2), "{wrong:?}");
+    }
+    for wrong in [&["bench", "--memory", "64MiB", "--no-load"][..], &["bench", "--embedded", "--no-load"]] {
+        assert_eq!(run(&folder, wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    let backup = ["backup", "--server", &address, "--out", "b", "--base", "nowhere"];
+    assert_eq!(run(&folder, &backup).status.code(), Some(2));
     server.stop();
+}
+
+/// Runs the program until something whose name begins with `made` is in the folder, ends it with `signal`; what it left there.
+fn left_by(arguments: &[&str], made: &str, signal: Signal) -> Vec<String> {
+    let folder = Folder::new();
+    let mut command = program();
+    command.args(arguments).current_dir(folder.path("")).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let names = || {
+        let entries = std::fs::read_dir(folder.path("")).expect("the folder is there");
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+    };
+    while !names().any(|name| name.starts_with(made)) {
+        assert_eq!(child.try_wait().expect("its state"), None, "{arguments:?} ended by itself");
+        std::thread::yield_now();
+    }
+    let process = Pid::from_raw(child.id() as i32).expect("a process");
+    rustix::process::kill_process(process, signal).expect("the signal is sent");
+    // A server that lived on would keep this pipe open for ever.
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("its end");
+    let status = child.wait().expect("it ends");
+    assert!(status.code() == Some(1) && said.contains("interrupted"), "{status}: {said}");
+    names().filter(|name| name.starts_with("tierstone-")).collect()
+}
+
+#[test]
+fn what_is_ended_by_a_signal_leaves_neither_a_server_nor_a_folder() {
+    let bench = ["bench", "--records", "1000", "--seconds", "600"];
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        assert_eq!(left_by(&bench, "tierstone-bench", signal), [""; 0], "bench, {signal:?}");
+    }
+    let embedded = ["bench", "--embedded", "--records", "1000", "--seconds", "600"];
+    assert_eq!(left_by(&embedded, "tierstone-bench", Signal::TERM), [""; 0]);
+    assert_eq!(left_by(&["doctor", "--time", "60s"], "tierstone-probe", Signal::INT), [""; 0]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod report;
 
 use crate::child::ServerProcess;
 use crate::connect::ConnectArgs;
+use crate::interrupt::tidy_folder;
 use crate::values::parse_index;
 use clap::{Args, Subcommand};
 use energy::{Accounting, EnergyCost, EnergyOptions, Watching};
@@ -192,6 +193,10 @@ pub fn run(args: BenchArgs) -> Result<()> {
     args.plan(args.address.clone().unwrap_or_default())?;
     if args.address.is_none() {
         args.connect.needs("--address")?;
+        // Beside flags that conflict with --address clap does not ask for it.
+        if args.no_load {
+            return Err(Error::new(ErrorKind::InvalidInput, "--no-load needs --address"));
+        }
     }
     let accounting = args.energy.accounting()?;
     parse_size(&args.memory)?;
@@ -242,6 +247,7 @@ fn with_folder(
     if directory.exists() {
         return Err(Error::new(ErrorKind::InvalidInput, format!("{} exists already", directory.display())));
     }
+    let _tidied = tidy_folder(directory.clone())?;
     let outcome = measure(args, &directory);
     // This run made the folder itself.
     if let (Ok(_), Err(error)) = (&outcome, std::fs::remove_dir_all(&directory)) {

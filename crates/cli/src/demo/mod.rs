@@ -12,6 +12,7 @@ mod load;
 mod report;
 
 use crate::child::ServerProcess;
+use crate::interrupt::tidy_folder;
 use clap::Args;
 use files::Collected;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -65,6 +66,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     if directory.exists() {
         return Err(Error::new(ErrorKind::InvalidInput, format!("{} exists already", directory.display())));
     }
+    let tidied = tidy_folder(directory.clone())?;
     let outcome = stages(args, collected, &directory);
     if !args.keep || outcome.is_err() {
         // The demo made this folder itself.
@@ -78,6 +80,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     if args.keep {
         eprintln!("\nThe server goes on: redis-cli -p {}", server.address().port());
         eprintln!("It is process {}, its data are in {}.", server.process_id(), directory.display());
+        drop(tidied);
         server.leave();
     }
     if report.acknowledged_writes_lost > 0 || report.wrong_reads > 0 {

@@ -94,17 +94,28 @@ pub struct Feed<'scope> {
     budget: std::sync::Arc<Budget>,
 }
 
+/// A connection to one database of a server.
+fn connect((address, connect, database): (&str, &ConnectArgs, u32)) -> Result<Connection> {
+    let mut connection = connect.connect(address, TIMEOUT)?;
+    if database > 0 {
+        let answer = connection.command(&[b"SELECT", database.to_string().as_bytes()])?;
+        if let Some(text) = answer.error() {
+            let message = format!("--database {database}: the server refuses: {text}");
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+    }
+    Ok(connection)
+}
+
 impl<'scope> Feed<'scope> {
     /// Connects all before the first record is read.
     pub fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
-        (address, connect): (&str, &ConnectArgs),
+        server: (&str, &ConnectArgs, u32),
         connections: usize,
         errors: &'env Errors,
     ) -> Result<Self> {
-        let connections = (0..connections)
-            .map(|_| connect.connect(address, TIMEOUT))
-            .collect::<Result<Vec<Connection>>>()?;
+        let connections = (0..connections).map(|_| connect(server)).collect::<Result<Vec<Connection>>>()?;
         let budget = std::sync::Arc::new(Budget::default());
         let mut feed = Feed { senders: Vec::new(), threads: Vec::new(), budget };
         for mut connection in connections {

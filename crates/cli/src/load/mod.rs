@@ -156,7 +156,8 @@ fn load(args: &LoadArgs) -> Result<LoadReport> {
                 Sink::Store(store)
             }
             None => {
-                Sink::Server(Feed::start(scope, (&args.address, &args.connect), args.connections, &errors)?)
+                let server = (args.address.as_str(), &args.connect, args.store.database);
+                Sink::Server(Feed::start(scope, server, args.connections, &errors)?)
             }
         };
         let mut read = Ok(());

@@ -18,16 +18,22 @@ pub struct StoreArgs {
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     data: Option<Vec<PathBuf>>,
     /// Memory of the store's index and caches; its server may have another
-    #[arg(long, value_name = "SIZE", requires = "data", default_value = "256MiB")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "data",
+        conflicts_with = "address",
+        default_value = "256MiB"
+    )]
     memory: String,
     /// Shards that load at the same time [default: one a core; at nvm:… the store's own]; its server may have another number
-    #[arg(long, value_name = "N", requires = "data")]
+    #[arg(long, value_name = "N", requires = "data", conflicts_with = "address")]
     shards: Option<u16>,
-    /// The numbered database
-    #[arg(long, value_name = "N", requires = "data", default_value_t = 0)]
-    database: u32,
+    /// The numbered database, of a server too
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub database: u32,
     /// The most that a new store may take; of one at nvm:… the size of its region
-    #[arg(long, value_name = "SIZE", requires = "data")]
+    #[arg(long, value_name = "SIZE", requires = "data", conflicts_with = "address")]
     capacity: Option<String>,
     #[command(flatten)]
     region: RegionArgs,
@@ -36,7 +42,10 @@ pub struct StoreArgs {
 impl StoreArgs {
     /// Opens the store, if one is meant.
     pub fn open(&self) -> Result<Option<StoreSink>> {
-        let Some(directories) = &self.data else { return Ok(None) };
+        let Some(directories) = &self.data else {
+            // With --address given, which conflicts with --data, clap does not ask for that.
+            return self.region.needs("--data").map(|()| None);
+        };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let added = tierstone::find_files(directories)?.map(|store| store.others).unwrap_or_default();
         let kept = || kept_shards(directories).unwrap_or(cores.min(64) as u16);
