@@ -48,7 +48,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     let settings = DoctorSettings { regions, budget_ms, durable_method, ..DoctorSettings::new(directories) };
     settings.check()?;
     if !args.json && !settings.directories.is_empty() {
-        eprintln!("measuring for about {} in each directory …", args.time);
+        tell!("measuring for about {} in each directory …", args.time);
     }
     let _tidied =
         settings.directories.iter().map(|place| tidy_probes(place.clone())).collect::<Result<Vec<_>>>()?;

@@ -110,7 +110,7 @@ fn watch_for_tidying() -> Result<()> {
         if signals.forever().next().is_some() {
             let all = std::mem::take(&mut tidyings().by_number);
             all.into_values().rev().for_each(|tidying| tidying());
-            eprintln!("tierstone: interrupted");
+            tell!("tierstone: interrupted");
             std::process::exit(PUT_AWAY);
         }
     };

@@ -208,7 +208,7 @@ fn measure(experiments: &[&'static Experiment], args: &MeasureArgs) -> Result<()
             Err(error) if stop.has_come() => return Err(error),
             // The others do not depend on it.
             Err(error) => {
-                eprintln!("tierstone: {error}");
+                tell!("tierstone: {error}");
                 failures.push(error);
             }
         }

@@ -59,6 +59,8 @@ pub fn start(format: LogFormat, level: LogLevel) -> Result<()> {
         .with_max_level(level.filter())
         .with_target(false)
         .with_ansi(false)
+        // It would panic where nothing can be written: a full disk for the log must not end the server.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let result = match format {
         LogFormat::Text => builder.try_init(),

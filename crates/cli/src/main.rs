@@ -2,6 +2,12 @@
 //!
 //! Exit codes: see [`EXIT_CODES`] and [`exit_code`].
 
+// They panic where nothing can be written: `tell!` and `print_line` do not.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
+#[macro_use]
+mod output;
+
 mod backup;
 mod bench;
 mod check;
@@ -15,7 +21,6 @@ mod interrupt;
 mod lab;
 mod load;
 mod log;
-mod output;
 mod persist;
 mod plan;
 mod region;
@@ -107,7 +112,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tierstone: {error}");
+            tell!("tierstone: {error}");
             ExitCode::from(exit_code(&error))
         }
     }

@@ -11,6 +11,19 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
     print_line(&text)
 }
 
+/// Tells people something beside the output, as `format!`. Nobody may be there to read it, or no room for it: what the
+/// program was asked to do goes on.
+macro_rules! tell {
+    ($($words:tt)*) => {
+        $crate::output::write_aside(format_args!($($words)*))
+    };
+}
+
+/// One line to the standard error output, if that takes it.
+pub fn write_aside(words: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{words}");
+}
+
 /// Prints one line; a closed pipe ends the output, not the program.
 pub fn print_line(line: &str) -> Result<()> {
     match writeln!(std::io::stdout(), "{line}") {

@@ -5,12 +5,13 @@
 
 mod common;
 
-use common::{Folder, Server, ask, program, spawn_command};
+use common::{Folder, PATIENCE, Server, ask, program, spawn_command};
 use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Output, Stdio};
+use tierstone_client::Connection;
 
 /// Runs the program to its end in `folder`.
 fn run(folder: &Folder, arguments: &[&str]) -> Output {
@@ -231,6 +232,42 @@ fn directories_ndjson_and_csv_are_loaded() {
     let backup = ["backup", "--server", &address, "--out", "b", "--base", "nowhere"];
     assert_eq!(run(&folder, &backup).status.code(), Some(2));
     server.stop();
+}
+
+/// A log or a pipe that takes nothing more ends neither a server nor a load in its midst.
+#[test]
+fn words_that_nobody_takes_end_nothing() {
+    let folder = Folder::new();
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("it is there");
+    let mut command = program();
+    command.args(["server", "--listen", "127.0.0.1:0", "--log-level", "info", "--shards", "2"]);
+    command.arg("--data").arg(folder.data()).args(["--capacity", "64MiB", "--memory", "32MiB"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(full()).spawn().expect("it starts");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let listening = |line: String| line.strip_prefix("listening on ").map(str::to_owned);
+    let address = lines.map_while(Result::ok).find_map(listening).expect("it listens");
+    let mut connection = Connection::connect(address.as_str(), PATIENCE).expect("a connection");
+    // Each of these is an event.
+    for number in 1..20 {
+        let value = number.to_string();
+        let answer = ask(&mut connection, &[b"CONFIG", b"SET", b"slowlog-max-len", value.as_bytes()]);
+        assert!(answer.is_ok(), "{answer:?}");
+    }
+
+    let rows: String = (0..2_000).map(|row| if row % 10 == 0 { "k,v\n" } else { "k,v,w\n" }).collect();
+    std::fs::write(folder.path("rows.csv"), format!("a,b\n{rows}")).expect("it is written");
+    let mut load = program();
+    load.args(["load", "rows.csv", "--address", &address]).current_dir(folder.path(""));
+    assert_eq!(load.stderr(full()).status().expect("it runs").code(), Some(1));
+    assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(1), "what is right is loaded");
+    for arguments in [&["check", "nowhere"][..], &["workload", "describe", "nowhere"], &["doctor", "nowhere"]]
+    {
+        let status = program().args(arguments).stderr(full()).status().expect("it runs");
+        assert_eq!(status.code(), Some(2), "{arguments:?}");
+    }
+    // The answer is the end of the connection.
+    let _ = connection.command(&[b"SHUTDOWN"]);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
 /// Runs the program until something whose name begins with `made` is in the folder, ends it with `signal`; what it left there.

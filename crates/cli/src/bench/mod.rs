@@ -251,7 +251,7 @@ fn with_folder(
     let outcome = measure(args, &directory);
     // This run made the folder itself.
     if let (Ok(_), Err(error)) = (&outcome, std::fs::remove_dir_all(&directory)) {
-        eprintln!("tierstone: {} was not removed: {error}", directory.display());
+        tell!("tierstone: {} was not removed: {error}", directory.display());
     }
     outcome
 }

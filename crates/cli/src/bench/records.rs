@@ -66,7 +66,7 @@ pub fn generate(args: &GensortArgs) -> Result<()> {
             error.context(&args.file.display().to_string())
         })?;
     if args.checksum {
-        eprintln!("{:x}", summary.checksum);
+        tell!("{:x}", summary.checksum);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ pub(super) fn tell(report: &CheckReport, target: &[PathBuf]) {
     let target = target.join(",");
     let CheckReport { unsaved_keys, reverted_keys, .. } = report;
     if unsaved_keys + reverted_keys > 0 {
-        eprintln!(
+        tell!(
             "tierstone: the new store in {target} lacks {unsaved_keys} keys and has an older version of {reverted_keys}"
         );
     }
@@ -20,7 +20,7 @@ pub(super) fn tell(report: &CheckReport, target: &[PathBuf]) {
     if let Some((first, others)) = uncounted.split_first() {
         let more =
             if others.is_empty() { String::new() } else { format!(" (and {} more places)", others.len()) };
-        eprintln!(
+        tell!(
             "tierstone: the new store in {target} may lack keys that nobody can count, or have older versions of them, or \
              deleted ones: {}: {}{more}",
             place(first),
@@ -28,7 +28,7 @@ pub(super) fn tell(report: &CheckReport, target: &[PathBuf]) {
         );
     }
     if report.redo_unread {
-        eprintln!(
+        tell!(
             "tierstone: the new store in {target} lacks the newest writes as far as only the redo log in persistent memory \
              has them, which was not read: where the damaged store's server still starts with its region, stop it in good \
              order, and repair then"

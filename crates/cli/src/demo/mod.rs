@@ -72,14 +72,14 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         // The demo made this folder itself.
         let removed = std::fs::remove_dir_all(&directory);
         if let (Ok(_), Err(error)) = (&outcome, removed) {
-            eprintln!("tierstone: {} was not removed: {error}", directory.display());
+            tell!("tierstone: {} was not removed: {error}", directory.display());
         }
     }
     let (report, server) = outcome?;
     report.print(args.json)?;
     if args.keep {
-        eprintln!("\nThe server goes on: redis-cli -p {}", server.address().port());
-        eprintln!("It is process {}, its data are in {}.", server.process_id(), directory.display());
+        tell!("\nThe server goes on: redis-cli -p {}", server.address().port());
+        tell!("It is process {}, its data are in {}.", server.process_id(), directory.display());
         drop(tidied);
         server.leave();
     }
@@ -124,7 +124,7 @@ fn stages(
     report.overwrites_acknowledged = overwrites.operations;
     report.writes_in_flight_at_kill = overwrites.in_flight;
     server.wait_for_death()?;
-    eprintln!("killed the server in mid-write; it starts again and warns of the crash, as it should:");
+    tell!("killed the server in mid-write; it starts again and warns of the crash, as it should:");
 
     let before = clock.now().monotonic_us;
     server = start("restarting")?;

@@ -192,7 +192,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
-            eprintln!("tierstone: {} was not removed: {error}", self.path.display());
+            tell!("tierstone: {} was not removed: {error}", self.path.display());
         }
     }
 }

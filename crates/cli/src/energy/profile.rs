@@ -105,7 +105,7 @@ pub fn run(args: &ProfileArgs) -> Result<()> {
             let part = f64::from(*percent) / 100.0;
             states += 1;
             if !args.json {
-                eprintln!("{}: {percent} % for {} s …", subject.name(), args.seconds);
+                tell!("{}: {percent} % for {} s …", subject.name(), args.seconds);
             }
             recorder.enter(states);
             let (bytes, seconds) = drive(&mut load, part, args.seconds, &clock)?;

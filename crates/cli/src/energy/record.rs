@@ -71,7 +71,7 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     let process = match child::start(&args.command) {
         Ok(process) => process,
         Err(error) => {
-            eprintln!("tierstone: {}: {error}", args.command[0].to_string_lossy());
+            tell!("tierstone: {}: {error}", args.command[0].to_string_lossy());
             let is_missing = error.kind() == std::io::ErrorKind::NotFound;
             return Ok(ExitCode::from(if is_missing { 127 } else { 126 }));
         }

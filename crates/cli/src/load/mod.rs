@@ -117,10 +117,10 @@ impl Errors {
         let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         told.0 += 1;
         if told.0 <= ERRORS_SHOWN {
-            self.bar.suspend(|| eprintln!("tierstone: {place}: {message}"));
+            self.bar.suspend(|| tell!("tierstone: {place}: {message}"));
         }
         if told.0 == ERRORS_SHOWN + 1 {
-            self.bar.suspend(|| eprintln!("tierstone: more errors are only counted"));
+            self.bar.suspend(|| tell!("tierstone: more errors are only counted"));
         }
         if told.1.len() < ERRORS_KEPT {
             told.1.push(LoadError { place, line, message });

@@ -60,7 +60,7 @@ impl StoreArgs {
         let store =
             SharedStore::open(&options).map_err(|error| without_region(error, &options.directories))?;
         for directory in added {
-            eprintln!(
+            tell!(
                 "tierstone: added {} to the store: from now on name it whenever it is opened; it may be moved, but not taken \
                  away again",
                 directory.display()

@@ -44,7 +44,7 @@ pub fn store_options(given: &[(&str, String)]) -> Result<DatabaseOptions> {
     }
     let all = args.settings()?;
     for told in &all.idle {
-        eprintln!("tierstone: {told}");
+        tell!("tierstone: {told}");
     }
     let mut options = all.node.database;
     options.shard.durability = all.node.durability;

@@ -24,7 +24,7 @@ struct Folder(PathBuf);
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("tierstone: {} was not removed: {error}", self.0.display());
+            tell!("tierstone: {} was not removed: {error}", self.0.display());
         }
     }
 }

@@ -59,7 +59,7 @@ impl Drop for Store {
         if let Some(store) = self.store.take()
             && let Err(error) = store.close()
         {
-            eprintln!("tierstone: {}: {error}", self.folder.display());
+            tell!("tierstone: {}: {error}", self.folder.display());
         }
         remove(&self.folder);
     }
@@ -69,7 +69,7 @@ fn remove(folder: &Path) {
     if let Err(error) = std::fs::remove_dir_all(folder)
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        eprintln!("tierstone: {} was not removed: {error}", folder.display());
+        tell!("tierstone: {} was not removed: {error}", folder.display());
     }
 }
 
