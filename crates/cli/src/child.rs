@@ -81,7 +81,14 @@ impl ServerProcess {
             }
         }
         let status = child.wait()?;
-        Err(Error::new(ErrorKind::Retry, format!("it ended before it listened: {status}")))
+        // It has said why, and ends with the code of its reason.
+        let kind = match status.code() {
+            Some(2) => ErrorKind::InvalidInput,
+            Some(3) => ErrorKind::Corrupt,
+            Some(4) => ErrorKind::NoSpace,
+            _ => ErrorKind::Retry,
+        };
+        Err(Error::new(kind, format!("it ended before it listened: {status}")))
     }
 
     /// Where it listens.

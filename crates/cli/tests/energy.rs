@@ -67,6 +67,24 @@ fn without_a_meter_joules_are_modelled_and_say_so() {
 }
 
 #[test]
+fn a_result_that_no_file_takes_is_refused_before_the_command_or_told_after_it() {
+    let folder = Folder::new();
+    for flag in ["--output", "--csv"] {
+        let output = energy(&folder, &["record", flag, "nowhere/x", "--", "sh", "-c", "echo ran; exit 7"]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{}", said(&output));
+        assert!(said(&output).contains("nowhere/x"), "{}", said(&output));
+        let output = energy(&folder, &["record", flag, "/dev/full", "--", "sh", "-c", "exit 7"]);
+        assert_eq!(output.status.code(), Some(7), "{}", said(&output));
+        assert!(said(&output).contains("joules") && said(&output).contains("/dev/full"), "{}", said(&output));
+    }
+    std::fs::write(folder.path("result"), "x".repeat(100_000)).expect("a file is written");
+    let output = energy(&folder, &["record", "--json", "--output", "result", "--", "true"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let result = std::fs::read(folder.path("result")).expect("the result");
+    assert!(serde_json::from_slice::<Json>(&result).is_ok(), "what stood there before is gone");
+}
+
+#[test]
 fn a_counter_of_the_machine_is_measured_by_difference() {
     let folder = Folder::new();
     zone(&folder, 262_142_328_850);

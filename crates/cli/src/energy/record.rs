@@ -5,6 +5,7 @@ use super::report::{Measured, Recorded, ReportedMeter, modelled};
 use super::{MeterArgs, load_model, processors};
 use clap::Args;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,6 +54,9 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     if args.idle.is_some_and(|seconds| !(0.0..=86_400.0).contains(&seconds)) {
         return Err(Error::new(ErrorKind::InvalidInput, "--idle takes 0 to 86400 seconds"));
     }
+    // Before the command runs, which may take hours.
+    let mut output = args.output.as_deref().map(open_early).transpose()?;
+    let mut samples = args.csv.as_deref().map(open_early).transpose()?;
     let found = args.meters.find()?;
     let meters: Vec<MeterInfo> = found.meters.iter().map(|meter| meter.info().clone()).collect();
     let chosen = choose(&meters, &args.total)?;
@@ -106,27 +110,42 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
         modelled: modelled(&model, &work),
         absent: found.absent,
     };
-    if let Some(path) = &args.csv {
-        write_samples(path, &recording).map_err(|error| error.context(&path.display().to_string()))?;
+    if let (Some(file), Some(path)) = (&mut samples, &args.csv)
+        && let Err(error) = write_samples(file, &recording)
+    {
+        tell!("tierstone: {}: {error}", path.display());
     }
-    tell(args, &report)?;
+    tell(args, output.as_mut(), &report)?;
     Ok(ExitCode::from(report.exit_code))
 }
 
-/// Standard output is the command's.
-fn tell(args: &RecordArgs, report: &Recorded) -> Result<()> {
+/// The file at `path`, as it is until something is written.
+fn open_early(path: &Path) -> Result<File> {
+    let file = File::options().write(true).create(true).truncate(false).open(path);
+    file.map_err(|error| Error::new(ErrorKind::InvalidInput, format!("{}: {error}", path.display())))
+}
+
+/// What stood in a file is gone; what is none, a pipe perhaps, has no end to be set.
+fn begin(file: &File) -> std::io::Result<()> {
+    if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
+}
+
+/// Where there is no file, or none that takes it, on the standard error output: the other is the command's.
+fn tell(args: &RecordArgs, output: Option<&mut File>, report: &Recorded) -> Result<()> {
     let text = if args.json {
         serde_json::to_string_pretty(report)
             .map_err(|error| Error::new(ErrorKind::InvalidInput, format!("the result is no JSON: {error}")))?
     } else {
         report.text()
     };
-    let outcome = match &args.output {
-        Some(path) => std::fs::write(path, format!("{text}\n"))
-            .map_err(|error| Error::from(error).context(&path.display().to_string())),
-        None => writeln!(std::io::stderr(), "{text}").map_err(Error::from),
-    };
-    outcome.map_err(|error| error.context("writing the result"))
+    if let (Some(file), Some(path)) = (output, &args.output) {
+        match begin(file).and_then(|()| writeln!(file, "{text}")) {
+            Ok(()) => return Ok(()),
+            Err(error) => tell!("tierstone: {}: {error}", path.display()),
+        }
+    }
+    tell!("{text}");
+    Ok(())
 }
 
 fn wait_until(clock: &SystemClock, until_us: u64) {
@@ -141,9 +160,10 @@ fn wait_until(clock: &SystemClock, until_us: u64) {
 }
 
 /// Every answer: seconds since the start, meter, what it is, value.
-fn write_samples(path: &Path, recording: &Recording) -> Result<()> {
+fn write_samples(file: &mut File, recording: &Recording) -> Result<()> {
     let wrong = |error: csv::Error| Error::new(ErrorKind::Retry, error.to_string());
-    let mut file = csv::Writer::from_path(path).map_err(wrong)?;
+    begin(file)?;
+    let mut file = csv::Writer::from_writer(file);
     file.write_record(["seconds", "meter", "quantity", "value"]).map_err(wrong)?;
     for sample in &recording.samples {
         let seconds = sample.at_us.saturating_sub(recording.start_us) as f64 / 1e6;

@@ -40,9 +40,9 @@ pub struct CreateArgs {
     /// 0 (no redundancy), 1 (all mirrors), 10 (pairs of mirrors), 5 (parity) or 50 (groups with parity)
     #[arg(long, value_name = "LEVEL", value_parser = ["0", "1", "10", "5", "50"])]
     level: String,
-    /// Groups of level 50
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    groups: u32,
+    /// Groups of level 50 [default: 2]
+    #[arg(long, value_name = "N")]
+    groups: Option<u32>,
     /// Size of member files that do not exist yet
     #[arg(long, value_name = "SIZE")]
     size: Option<String>,
@@ -93,8 +93,11 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         "1" => Level::Raid1,
         "10" => Level::Raid10,
         "5" => Level::Raid5,
-        _ => Level::Raid50 { groups: args.groups },
+        _ => Level::Raid50 { groups: args.groups.unwrap_or(2) },
     };
+    if args.groups.is_some() && args.level != "50" {
+        return wrong("--groups is for --level 50");
+    }
     // Before anything is made.
     let (_, pairs, width) = level.shape(args.members.len())?;
     let is_pairs = matches!(level, Level::Raid1 | Level::Raid10) && width == 2;

@@ -52,7 +52,8 @@ pub struct TraceFacts {
     pub rate: Option<f64>,
     /// How long a span of `rates` is.
     pub span_seconds: f64,
-    /// Operations a second in each span, in order; the last one is counted as a whole one.
+    /// Operations a second in each span, in order. The last one ends with the last operation; what is shorter than a tenth
+    /// of a span counts as one.
     pub rates: Vec<f64>,
     /// Reads that found nothing, as far as the trace tells.
     pub misses: u64,
@@ -130,6 +131,16 @@ impl Describer {
         self.spans[span] += 1;
     }
 
+    fn rates(&self) -> Vec<f64> {
+        let mut rates: Vec<f64> =
+            self.spans.iter().map(|&count| count as f64 * 1e6 / self.span_us as f64).collect();
+        if let (Some(last), Some(&count)) = (rates.last_mut(), self.spans.last()) {
+            let covered_us = self.last_us - (self.spans.len() as u64 - 1) * self.span_us;
+            *last = count as f64 * 1e6 / covered_us.clamp(self.span_us / 10, self.span_us) as f64;
+        }
+        rates
+    }
+
     /// All of it. Cost: sorting the counts of the keys.
     pub fn facts(&self) -> TraceFacts {
         let mut counts: Vec<u64> =
@@ -146,7 +157,7 @@ impl Describer {
             seconds,
             rate: (seconds > 0.0).then(|| self.records as f64 / seconds),
             span_seconds,
-            rates: self.spans.iter().map(|count| *count as f64 / span_seconds).collect(),
+            rates: self.rates(),
             misses: self.misses,
             expiring: self.expiring,
             keys: counts.len() as u64,
