@@ -207,6 +207,20 @@ fn large_values_of_any_length_make_room_and_no_more_for_each_other() {
     assert!(fewest * mean > 64 << 20, "at times only {fewest} values of some {mean} bytes were there");
 }
 
+/// The copy's chunks cannot be evicted for each other, nor the value that it is made of, which is locked.
+#[test]
+fn a_large_value_that_finds_no_room_is_refused_and_the_store_goes_on() {
+    let folder = Folder::new();
+    let server = start(&folder, Device, 64, "allkeys-lru", 1);
+    let mut connection = server.connect();
+    assert!(ask(&mut connection, &[b"SET", b"big", &vec![7; 36 << 20]]).is_ok());
+    let reply = connection.command(&[b"COPY", b"big", b"other"]).expect("an answer");
+    let error = reply.error().unwrap_or_default().into_owned();
+    assert!(error.contains("made no room for this value"), "{reply:?}");
+    assert!(ask(&mut connection, &[b"SET", b"big", b"small"]).is_ok());
+    assert!(ask(&mut connection, &[b"SET", b"another", b"small"]).is_ok());
+}
+
 #[test]
 fn large_values_of_a_full_store_can_be_deleted() {
     on_both(large_values_of_a_full_store_can_be_deleted_on);

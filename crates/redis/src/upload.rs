@@ -29,6 +29,9 @@ pub const UPLOAD_ABOVE_BYTES: usize = 1 << 20;
 /// Bytes under way to another shard at most, for each upload.
 const WINDOW_BYTES: usize = 1 << 20;
 
+/// An upload of which the engine takes nothing for so long is given up: keys of large values that are under way, or locked by the
+/// command that waits, cannot be evicted for each other.
+const ROOM_MAX_US: u64 = 5_000_000;
 /// How often an engine that had no room is asked again at least, in microseconds.
 const STEP_US: u64 = 1_000;
 
@@ -89,6 +92,8 @@ pub(crate) struct Taking {
     /// Pieces that the engine had no room for.
     pieces: VecDeque<Piece>,
     has_ended: bool,
+    /// Since when nothing was taken.
+    stalled_since_us: Option<u64>,
 }
 
 /// A piece of an upload that came from another shard.
@@ -124,6 +129,8 @@ pub(crate) struct Uploads {
     step_at_us: u64,
     /// Connections that wait for the engine.
     waiting: Vec<ConnectionId>,
+    /// Since when nothing was taken of what a connection uploads to this shard.
+    stalled_since_us: BTreeMap<ConnectionId, u64>,
     /// What connections that have gone leave behind, until their last commands have ended.
     orphans: Vec<(ConnectionId, Vec<(ShardId, ValueId)>)>,
 }
@@ -204,12 +211,15 @@ impl<E: Engine> Executor<E> {
         let ticket = self.shard.next_id();
         if to == self.shard.index() {
             match self.shard.begin_upload(now, place, len) {
-                Ok(id) => upload.id = Some(id),
-                Err(error) if error.kind() == ErrorKind::Retry => {
+                Ok(id) => {
+                    upload.id = Some(id);
+                    self.uploads.stalled_since_us.remove(&connection);
+                }
+                Err(error) if error.kind() == ErrorKind::Retry && !self.waits_too_long(now, connection) => {
                     self.wait_for_room(connection, true);
                     return Begun::Wait;
                 }
-                Err(error) => upload.state = State::Failed(error),
+                Err(error) => upload.state = State::Failed(in_the_end(error)),
             }
         } else {
             self.send_upload(to, ticket, UploadMessage::Begin { place, len });
@@ -247,19 +257,36 @@ impl<E: Engine> Executor<E> {
             return come.len();
         }
         let Some(id) = upload.id else { return bytes.len() };
-        match self.shard.upload(now, id, bytes) {
-            Ok(taken) => {
+        let error = match self.shard.upload(now, id, bytes) {
+            Ok(taken) if taken > 0 || bytes.is_empty() => {
+                self.uploads.stalled_since_us.remove(&connection);
                 if taken < bytes.len() {
                     self.wait_for_room(connection, true);
                 }
-                taken
+                return taken;
             }
-            Err(error) => {
-                upload.state = State::Failed(error);
-                self.shard.drop_upload(id);
-                bytes.len()
+            Ok(_) if !self.waits_too_long(now, connection) => {
+                self.wait_for_room(connection, true);
+                return 0;
             }
+            Ok(_) => no_room(),
+            Err(error) => error,
+        };
+        if let Some(upload) = self.uploads.own.get_mut(&ticket) {
+            upload.state = State::Failed(error);
         }
+        self.shard.drop_upload(id);
+        bytes.len()
+    }
+
+    /// Whether nothing of what a connection uploads was taken for so long that it is given up; asked when nothing is.
+    fn waits_too_long(&mut self, now: Now, connection: ConnectionId) -> bool {
+        let since_us = *self.uploads.stalled_since_us.entry(connection).or_insert(now.monotonic_us);
+        let is_over = now.monotonic_us > since_us + ROOM_MAX_US;
+        if is_over {
+            self.uploads.stalled_since_us.remove(&connection);
+        }
+        is_over
     }
 
     /// All bytes of an upload have been fed: the value, or why there is none. None: again after
@@ -268,18 +295,21 @@ impl<E: Engine> Executor<E> {
         let upload = self.uploads.own.get_mut(&ticket)?;
         let (to, connection) = (upload.to, upload.connection);
         if let (State::Open, Some(id), true) = (&upload.state, upload.id, to == self.shard.index()) {
-            upload.state = match self.shard.end_upload(now, id) {
+            let state = match self.shard.end_upload(now, id) {
                 Ok(map) => State::Ended(map),
-                Err(error) if error.kind() == ErrorKind::Retry => {
+                Err(error) if error.kind() == ErrorKind::Retry && !self.waits_too_long(now, connection) => {
                     self.wait_for_room(connection, true);
                     return None;
                 }
                 Err(error) => {
                     self.shard.drop_upload(id);
-                    State::Failed(error)
+                    State::Failed(in_the_end(error))
                 }
             };
+            self.uploads.stalled_since_us.remove(&connection);
+            self.uploads.own.get_mut(&ticket)?.state = state;
         }
+        let upload = self.uploads.own.get_mut(&ticket)?;
         match &upload.state {
             State::Ended(map) => Some(Ok(Staged { place: upload.place, map: map.clone() })),
             State::Failed(error) => Some(Err(error.clone())),
@@ -328,6 +358,7 @@ impl<E: Engine> Executor<E> {
 
     /// A connection has gone, with these uploads of its requests.
     pub(crate) fn abandon_uploads(&mut self, connection: ConnectionId, left: Vec<(ShardId, ValueId)>) {
+        self.uploads.stalled_since_us.remove(&connection);
         let own = std::mem::take(&mut self.uploads.own);
         for (ticket, upload) in own {
             if upload.connection != connection {
@@ -398,7 +429,8 @@ impl<E: Engine> Executor<E> {
         let Some(message) = self.making_told(now, ticket, message) else { return };
         match message {
             UploadMessage::Begin { place, len } => {
-                let taking = Taking { place, len, id: None, pieces: VecDeque::new(), has_ended: false };
+                let (id, pieces) = (None, VecDeque::new());
+                let taking = Taking { place, len, id, pieces, has_ended: false, stalled_since_us: None };
                 self.uploads.taking.insert((from, ticket), taking);
                 self.take_pieces(now, from, ticket);
             }
@@ -452,17 +484,40 @@ impl<E: Engine> Executor<E> {
         if taken_bytes > 0 {
             self.send_upload(from, ticket, UploadMessage::Taken(taken_bytes));
         }
+        let is_stalled = taken_bytes == 0 && self.waits_for_engine((from, ticket), &result);
+        let is_over = self.note_stall(now, (from, ticket), is_stalled);
         let ended = match result {
+            Ok(None) if is_over => Err(no_room()),
             Ok(None) => return,
-            Err(error) if error.kind() == ErrorKind::Retry => return,
+            Err(error) if error.kind() == ErrorKind::Retry && !is_over => return,
             Ok(Some(map)) => Ok(map),
-            Err(error) => Err(error),
+            Err(error) => Err(in_the_end(error)),
         };
         let id = self.uploads.taking.remove(&(from, ticket)).and_then(|taking| taking.id);
         if let (Err(_), Some(id)) = (&ended, id) {
             self.shard.drop_upload(id);
         }
         self.send_upload(from, ticket, UploadMessage::Ended(ended));
+    }
+
+    /// Whether it is the engine that another shard's upload waits for.
+    fn waits_for_engine(&self, name: (ShardId, Ticket), result: &Result<Option<LargeMap>, Error>) -> bool {
+        match result {
+            Ok(None) => self.uploads.taking.get(&name).is_some_and(|taking| !taking.pieces.is_empty()),
+            Ok(Some(_)) => false,
+            Err(error) => error.kind() == ErrorKind::Retry,
+        }
+    }
+
+    /// Notes whether the engine took nothing of another shard's upload; whether that has been so for too long.
+    fn note_stall(&mut self, now: Now, name: (ShardId, Ticket), is_stalled: bool) -> bool {
+        let Some(taking) = self.uploads.taking.get_mut(&name) else { return false };
+        if !is_stalled {
+            taking.stalled_since_us = None;
+            return false;
+        }
+        let since_us = *taking.stalled_since_us.get_or_insert(now.monotonic_us);
+        now.monotonic_us > since_us + ROOM_MAX_US
     }
 
     /// Writes what has come of another shard's upload; its map at the end.
@@ -506,4 +561,13 @@ impl<E: Engine> Executor<E> {
             self.uploads.waiting.push(connection);
         }
     }
+}
+
+fn no_room() -> Error {
+    Error::new(ErrorKind::NoSpace, "the device is full: cleaning made no room for this value in time")
+}
+
+/// What an upload that is given up is told: who has waited in vain is not told to try again.
+fn in_the_end(error: Error) -> Error {
+    if error.kind() == ErrorKind::Retry { no_room() } else { error }
 }
