@@ -110,11 +110,7 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
         modelled: modelled(&model, &work),
         absent: found.absent,
     };
-    if let (Some(file), Some(path)) = (&mut samples, &args.csv)
-        && let Err(error) = write_samples(file, &recording)
-    {
-        tell!("tierstone: {}: {error}", path.display());
-    }
+    tell_samples(args, samples.as_mut(), &recording);
     tell(args, output.as_mut(), &report)?;
     Ok(ExitCode::from(report.exit_code))
 }
@@ -123,6 +119,15 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
 fn open_early(path: &Path) -> Result<File> {
     let file = File::options().write(true).create(true).truncate(false).open(path);
     file.map_err(|error| Error::new(ErrorKind::InvalidInput, format!("{}: {error}", path.display())))
+}
+
+/// What could not be written is told; the result is still to come.
+fn tell_samples(args: &RecordArgs, file: Option<&mut File>, recording: &Recording) {
+    if let (Some(file), Some(path)) = (file, &args.csv)
+        && let Err(error) = write_samples(file, recording)
+    {
+        tell!("tierstone: {}: {error}", path.display());
+    }
 }
 
 /// What stood in a file is gone; what is none, a pipe perhaps, has no end to be set.
