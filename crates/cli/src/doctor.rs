@@ -3,7 +3,7 @@
 //! What was measured here and what was published about other devices stand in one table, in columns of
 //! their own: a published number is never put where a measured one is missing, nor the other way round.
 
-use crate::interrupt::{Tidied, tidy_by};
+use crate::interrupt::{Tidied, repeat, tidy_by};
 use crate::output::{print_json, print_line, table};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
 /// What this process makes in `directory` to measure it goes with it.
 fn tidy_probes(directory: PathBuf) -> Result<Tidied> {
     let names = ["", "region-"].map(|kind| format!("tierstone-probe-{kind}{}-", std::process::id()));
-    tidy_by(move || {
+    let remove = move || {
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
             if names.iter().any(|begin| name.to_string_lossy().starts_with(begin)) {
@@ -67,7 +67,8 @@ fn tidy_probes(directory: PathBuf) -> Result<Tidied> {
                 let _ = std::fs::remove_dir_all(entry.path()).or_else(|_| std::fs::remove_file(entry.path()));
             }
         }
-    })
+    };
+    tidy_by(move || repeat(&remove))
 }
 
 /// The names of regions, without what stands before them, and the other places.

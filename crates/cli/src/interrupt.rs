@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// The exit code of a program that an interrupt ended, as a shell gives it.
@@ -39,8 +40,9 @@ impl Interrupted {
 
 /// The exit code of work that was put away: as of whatever else could not be done.
 const PUT_AWAY: i32 = 1;
-/// A folder that threads still write into is removed at this attempt at the latest.
+/// A folder that threads still write into is removed so many times, with such pauses.
 const REMOVALS: usize = 20;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(5);
 
 type Tidying = Box<dyn Fn() + Send>;
 
@@ -90,16 +92,16 @@ pub fn tidy_by(tidying: impl Fn() + Send + 'static) -> Result<Tidied> {
 /// # Errors
 /// As [`tidy_by`].
 pub fn tidy_folder(path: PathBuf) -> Result<Tidied> {
-    tidy_by(move || {
-        // Others of this program may be making files there.
-        for _ in 0..REMOVALS {
-            match std::fs::remove_dir_all(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
-                // It may not be there yet; and nobody is left to be told.
-                _ => break,
-            }
-        }
-    })
+    // It may not be there yet; and nobody is left to be told.
+    tidy_by(move || repeat(|| drop(std::fs::remove_dir_all(&path))))
+}
+
+/// Removes something again and again: others of this program may be making it meanwhile.
+pub fn repeat(remove: impl Fn()) {
+    for _ in 0..REMOVALS {
+        remove();
+        std::thread::park_timeout(REMOVAL_PAUSE);
+    }
 }
 
 fn watch_for_tidying() -> Result<()> {
