@@ -78,6 +78,8 @@ impl From<std::io::Error> for Error {
             std::io::ErrorKind::OutOfMemory => ErrorKind::NoMemory,
             std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock => ErrorKind::Retry,
             std::io::ErrorKind::InvalidInput
+            | std::io::ErrorKind::IsADirectory
+            | std::io::ErrorKind::NotADirectory
             | std::io::ErrorKind::NotFound
             | std::io::ErrorKind::PermissionDenied => ErrorKind::InvalidInput,
             _ => ErrorKind::DeviceFailed,

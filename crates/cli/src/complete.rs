@@ -7,7 +7,8 @@ use tierstone_base::Result;
 
 #[derive(Debug, Args)]
 pub struct CompletionArgs {
-    /// The shell: `source <(tierstone completions bash)` puts the script to use
+    /// The shell. To put the script to use: `source <(tierstone completions bash)`; of zsh, after `autoload -U compinit &&
+    /// compinit`, `source <(tierstone completions zsh)`; of fish, `tierstone completions fish | source`
     shell: Shell,
 }
 

@@ -53,7 +53,24 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     let _tidied =
         settings.directories.iter().map(|place| tidy_probes(place.clone())).collect::<Result<Vec<_>>>()?;
     let report = examine(&settings)?;
-    if args.json { print_json(&report) } else { print_report(&report) }
+    if args.json {
+        print_json(&report)?
+    } else {
+        print_report(&report)?
+    }
+    let unmeasured: Vec<String> = report
+        .directories
+        .iter()
+        .filter(|found| found.measured.is_none())
+        .map(|found| found.directory.display().to_string())
+        .collect();
+    match unmeasured.is_empty() {
+        true => Ok(()),
+        false => {
+            let message = format!("nothing could be measured in {}", unmeasured.join(", "));
+            Err(Error::new(ErrorKind::Retry, message))
+        }
+    }
 }
 
 /// What this process makes in `directory` to measure it goes with it.
@@ -234,15 +251,24 @@ fn print_directory(report: &DirectoryReport, published: &[PublishedProfile]) -> 
         report.file_system,
         format_size(report.free_bytes),
         format_size(report.total_bytes),
-        if report.direct_io { "yes" } else { "no" },
+        match (&report.measured, report.direct_io) {
+            (None, _) => "not known",
+            (Some(_), true) => "yes",
+            (Some(_), false) => "no",
+        },
     ))?;
-    print_line(&format!("guarantee: {}", report.guarantee.text()))?;
-    if let Some(measured) = &report.measured {
-        print_line(&format!(
-            "back-end: {}; durable writes by {}",
-            measured.backend,
-            measured.method_used.text()
-        ))?;
+    match &report.measured {
+        None => {
+            let guarantee = report.guarantee.text();
+            print_line(&format!(
+                "guarantee: not tried, nothing could be measured; by its kind: {guarantee}"
+            ))?;
+        }
+        Some(measured) => {
+            print_line(&format!("guarantee: {}", report.guarantee.text()))?;
+            let (backend, method) = (&measured.backend, measured.method_used.text());
+            print_line(&format!("back-end: {backend}; durable writes by {method}"))?;
+        }
     }
     print_line(&table(&comparison(report.measured.as_ref(), published)))?;
     for advice in &report.advice {

@@ -88,7 +88,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let program = Program::parse();
+    let program = match Program::try_parse() {
+        Ok(program) => program,
+        Err(words) => return show(&words),
+    };
     let done = |result: tierstone_base::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = match program.command {
         // It ends as the command did that it ran.
@@ -109,13 +112,23 @@ fn main() -> ExitCode {
         Command::Volume(args) => done(volume::run(&args)),
         Command::Completions(args) => done(complete::run(&args)),
     };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            tell!("tierstone: {error}");
-            ExitCode::from(exit_code(&error))
+    result.unwrap_or_else(|error| failed(&error))
+}
+
+/// Shows what the arguments ask for, help or the version, or what is wrong with them.
+fn show(words: &clap::Error) -> ExitCode {
+    match words.print() {
+        // As of all output: a closed pipe ends it, not the program.
+        Err(error) if !words.use_stderr() && error.kind() != std::io::ErrorKind::BrokenPipe => {
+            failed(&error.into())
         }
+        _ => ExitCode::from(u8::try_from(words.exit_code()).unwrap_or(2)),
     }
+}
+
+fn failed(error: &Error) -> ExitCode {
+    tell!("tierstone: {error}");
+    ExitCode::from(exit_code(error))
 }
 
 fn exit_code(error: &Error) -> u8 {

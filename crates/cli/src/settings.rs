@@ -292,7 +292,7 @@ const GENERAL: &[Setting] = &[
         value: "SECONDS",
         help: "Silence after which a connection that waits for nothing is closed, in seconds or as 90s or 5m; 0 for never",
         default: "0",
-        trade_off: "Frees what forgotten clients hold; subscribers that only listen are closed too",
+        trade_off: "Frees what forgotten clients hold; those that listen to channels or monitor stay, as with Redis",
         redis: "timeout",
         apply: |all, text| seconds(text).map(|limit_s| all.node.transport.idle_timeout_s = limit_s),
     },

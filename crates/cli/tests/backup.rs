@@ -352,6 +352,14 @@ fn a_closed_store_is_backed_up_and_nothing_is_written_over() {
     succeeded(&run(&["backup", "--data", text(&data), "--out", text(&out)]));
     let again = run(&["backup", "--data", text(&data), "--out", text(&out)]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
+    let nowhere = run(&["backup", "--data", text(&data), "--out", "/proc/no-backup"]);
+    let said = String::from_utf8_lossy(&nowhere.stderr);
+    assert!(nowhere.status.code() == Some(2) && said.contains("/proc/no-backup: "), "{said}");
+    let twice = ["r5", "./r5"].map(|name| folder.path(name).display().to_string()).join(",");
+    let refused = run(&["restore", "--from", text(&out), "--data", &twice]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("named twice"), "{said}");
+    assert!(!folder.path("r5").exists(), "nothing is made");
     check_restored(Medium::Device, &out, (0, "2"), &[]);
     assert_eq!(run(&["backup", "--out", text(&out)]).status.code(), Some(2));
     assert_eq!(run(&["backup", "--data", text(&data)]).status.code(), Some(2));

@@ -11,6 +11,7 @@ use disk::SmallDisk;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::path::Path;
 use std::time::Duration;
+use tierstone_base::{Clock, SystemClock};
 use tierstone_client::Connection;
 
 fn key(number: usize) -> Vec<u8> {
@@ -75,9 +76,12 @@ fn set_when_there_is_room(connection: &mut Connection, number: usize) {
 
 /// Starts a server whose data lie on a disk of its own.
 fn start_on(disk: &SmallDisk, folder: &Folder, data: &Path, driver: &str) -> Server {
+    start_with(disk, folder, data, &[&ROOMY[..], &["--driver", driver]].concat())
+}
+
+fn start_with(disk: &SmallDisk, folder: &Folder, data: &Path, settings: &[&str]) -> Server {
     let mut command = program();
-    command.args(["server", "--listen", "127.0.0.1:0", "--driver", driver]).arg("--data").arg(data);
-    command.args(ROOMY);
+    command.args(["server", "--listen", "127.0.0.1:0"]).arg("--data").arg(data).args(settings);
     let started = spawn_command(folder, disk.enter(&command)).listening();
     started.unwrap_or_else(|status| panic!("{status}: {}", folder.complaints()))
 }
@@ -125,6 +129,58 @@ fn a_full_file_system_refuses_writes_only_and_goes_on_when_there_is_room() {
         server.stop();
         std::fs::remove_dir_all(disk.outside(driver)).expect("the store goes");
     }
+}
+
+/// Each shard writes into segments of its own. Where the file system has none for them, what their cleaners move waits for
+/// room, and must be read meanwhile.
+#[test]
+fn records_that_the_cleaner_moves_on_a_full_file_system_are_read() {
+    let folder = Folder::new();
+    let Some(disk) = SmallDisk::new(&folder.path("disk"), 160 << 20) else { return };
+    let data = disk.inside("data");
+    let start = |shards| {
+        let settings =
+            ["--capacity", "2GiB", "--segment-size", "4MiB", "--memory", "64MiB", "--shards", shards];
+        start_with(&disk, &folder, &data, &settings)
+    };
+    let mut server = start("1");
+    let mut connection = server.connect();
+    for number in 0..60 {
+        assert!(ask(&mut connection, &[b"SET", &key(number), &value(number)]).is_ok());
+    }
+    let ballast = disk.outside("ballast");
+    let is_over = std::fs::write(&ballast, vec![1; 200 << 20]).expect_err("200 MB do not fit into 160");
+    assert_eq!(is_over.kind(), std::io::ErrorKind::StorageFull, "{is_over}");
+    // The same keys again and again, so that there is something to clean.
+    let numbers = 100..400;
+    let mut is_full = false;
+    for number in numbers.clone().cycle().take(20_000) {
+        let reply = connection.command(&[b"SET", &key(number), &value(number)]).expect("an answer");
+        is_full = reply.is_error();
+        if is_full {
+            break;
+        }
+    }
+    assert!(is_full, "160 MB went into no more than there are segments already");
+    server.kill();
+    let server = start("4");
+    let clock = SystemClock::new();
+    // All move on as far as they come, before anything is read: what is read comes into the cache, and is not missed.
+    let mut moved = 0;
+    let mut still_until_us = u64::MAX;
+    while clock.now().monotonic_us < still_until_us {
+        let now = server.info_of_any("cleaned_bytes_written");
+        if now > moved {
+            (moved, still_until_us) = (now, clock.now().monotonic_us + 2_000_000);
+        }
+        assert!(clock.now().monotonic_us < PATIENCE.as_micros() as u64, "cleaning does not come to an end");
+    }
+    let all: Vec<usize> = (0..60).chain(numbers).collect();
+    check_all(&server, &all);
+    std::fs::remove_file(&ballast).expect("the ballast goes");
+    set_when_there_is_room(&mut server.connect(), 0);
+    check_all(&server, &all);
+    server.stop();
 }
 
 /// The keys of batch `number`: one hash tag, or any shards.

@@ -144,6 +144,43 @@ fn one_connection_too_many_is_told_so() {
     assert!(is_served, "the place of a closed connection was not given again");
 }
 
+#[test]
+fn a_limit_on_silence_closes_nobody_who_listens() {
+    for driver in common::drivers() {
+        let folder = Folder::new();
+        let settings = ["--shards", "2", "--driver", driver, "--idle-timeout", "1"];
+        let server = Server::start(&folder, &small(&settings));
+        let mut listeners = ["SUBSCRIBE news\r\n", "PSUBSCRIBE n*\r\n", "SSUBSCRIBE news\r\n", "MONITOR\r\n"]
+            .map(|asked| {
+                let mut socket = plain(server.address);
+                socket.write_all(asked.as_bytes()).expect("it is sent");
+                socket
+            });
+        let read = |socket: &mut TcpStream, end: &str| {
+            let mut text = Vec::new();
+            while !text.ends_with(end.as_bytes()) {
+                let mut byte = [0];
+                socket.read_exact(&mut byte).unwrap_or_else(|error| panic!("{driver}: {error}"));
+                text.push(byte[0]);
+            }
+        };
+        for (socket, end) in listeners.iter_mut().zip([":1\r\n", ":1\r\n", ":1\r\n", "+OK\r\n"]) {
+            read(socket, end);
+        }
+        // Silent after them, and closed: by then the others were silent for as long.
+        for _ in 0..2 {
+            assert_eq!(last_words(server.address, b"PING\r\n"), "+PONG\r\n");
+        }
+        let mut speaker = server.connect();
+        ask(&mut speaker, &[b"PUBLISH", b"news", b"told"]);
+        ask(&mut speaker, &[b"SPUBLISH", b"news", b"told"]);
+        for (socket, end) in listeners.iter_mut().zip(["told\r\n", "told\r\n", "told\r\n", "\"told\"\r\n"]) {
+            read(socket, end);
+        }
+        server.stop();
+    }
+}
+
 /// Asks until the server counts `count` connections besides the one that asks.
 fn wait_for_clients(server: &Server, count: u64) {
     let reached = (0..10_000).any(|_| server.info("connected_clients") == count + 1);

@@ -280,6 +280,9 @@ fn values_are_wanted_of_words_that_the_trace_persists_to_and_help_promises_what_
         assert!(code == Some(2) && told.contains("never persists to that word"), "{told}");
         assert!(told.contains("2 words from 0x40 to 0x80"), "{told}");
     }
+    // A seed draws nothing there.
+    let (code, told) = refused(&persist(&["observe", &trace, "--telling", "--seed", "3"]));
+    assert!(code == Some(2) && told.contains("--telling"), "{told}");
     let help = persist(&["observe", "--help"]);
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     assert!(!help.contains("any one missing order") && help.contains("use --sample"), "{help}");

@@ -207,6 +207,11 @@ fn texts_are_imported_cuts_are_told_and_what_is_wrong_is_refused() {
             "'listen' is no setting of a store",
         ),
         (vec!["workload", "replay", &path("m.trace"), "--speed", "0"], 2, "the speed"),
+        (
+            vec!["workload", "replay", &path("m.trace"), "--nvm", &path("log"), "--data", &path("")],
+            2,
+            "by --set nvm-guarantee=any",
+        ),
         (vec!["lab", "what-if", &path("m.trace"), "--presets", "optane"], 2, "there is no memory 'optane'"),
         (vec!["lab", "what-if", &path("m.trace"), "--set", "nvm=x"], 2, "chooses nvm itself"),
         (vec!["workload", "import", &path("m.trace"), "--output", &path("x.trace")], 2, "nothing in it"),

@@ -204,6 +204,11 @@ impl Requests {
         self.tags.insert(token, (tag, self.now_us));
     }
 
+    /// What a request is for that has not finished.
+    pub fn tag(&self, token: Token) -> Option<IoTag> {
+        self.tags.get(&token).map(|(tag, _)| *tag)
+    }
+
     /// Submits a refused write again, as it was.
     pub fn resubmit(&mut self, completion: IoCompletion) {
         let IoCompletion { token, kind, offset, buffer, .. } = completion;

@@ -245,10 +245,10 @@ impl LogShard {
         let longest =
             self.segments.get(location.segment()).longest_units as usize * crate::location::UNIT_BYTES;
         let asked = longest.clamp(record::PREFIX_BYTES_MAX, READ_AHEAD_BYTES_MAX);
-        let volatile = self.hot.is_volatile(location) || self.cold.is_volatile(location);
-        let reading = Reading { waiters: vec![waiter], asked, submitted: !volatile, cost: Cost::default() };
+        let submitted = self.is_readable(location);
+        let reading = Reading { waiters: vec![waiter], asked, submitted, cost: Cost::default() };
         self.reads.reading.insert(location.raw(), reading);
-        if volatile {
+        if !submitted {
             self.reads.deferred.push(location);
         } else if !self.reads.runs.gather(location, asked) {
             self.submit_read(location, asked);
@@ -278,8 +278,10 @@ impl LogShard {
                 let error =
                     Error::new(ErrorKind::DeviceFailed, "the record was never written: the device failed");
                 self.finish_read(location, None, Some(error));
-            } else if self.hot.is_volatile(location) || self.cold.is_volatile(location) {
-                still.push(location);
+            } else if !self.is_readable(location) {
+                if !self.answer_from_refused(location) {
+                    still.push(location);
+                }
             } else if let Some(reading) = self.reads.reading.get_mut(&location.raw()) {
                 reading.submitted = true;
                 let asked = reading.asked;
@@ -287,6 +289,38 @@ impl LogShard {
             }
         }
         self.reads.deferred.append(&mut still);
+    }
+
+    /// Whether the device may be asked for the record at `location`. While it refuses writes for want of space, what it
+    /// holds behind a refused group is read: the group may wait for ever.
+    fn is_readable(&self, location: Location) -> bool {
+        if !self.hot.is_volatile(location) && !self.cold.is_volatile(location) {
+            return true;
+        }
+        let flying = self.hot.flying_at(location).or_else(|| self.cold.flying_at(location));
+        !self.refused.is_empty() && flying.is_some_and(|flying| flying.is_durable())
+    }
+
+    /// Answers a read from the group that the record lies in, if the device has no space for that; returns whether it
+    /// did. What the cleaner has moved was durable before, and must be readable as long as the device is full.
+    fn answer_from_refused(&mut self, location: Location) -> bool {
+        let Some(held) = self.copy_from_refused(location) else { return false };
+        self.finish_read(location, Some(held), None);
+        true
+    }
+
+    fn copy_from_refused(&mut self, location: Location) -> Option<Held> {
+        let flying = self.hot.flying_at(location).or_else(|| self.cold.flying_at(location))?;
+        let group =
+            self.refused.iter().find(|refused| flying.is_meant_by(self.requests.tag(refused.token)))?;
+        let bytes = group.buffer.as_ref()?.get(location.offset() - flying.start()..)?;
+        let salt = self.segments.get(location.segment()).salt;
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        let unit = self.hot.broken().salt_unit(location.unit());
+        let Decoded::Whole(header) = record::decode(bytes, salt, unit, longest) else { return None };
+        let mut buffer = self.buffers.take(header.record_len().next_multiple_of(BLOCK_BYTES));
+        buffer[..header.record_len()].copy_from_slice(&bytes[..header.record_len()]);
+        Some(Held { buffer, start: 0, header, holders: 0 })
     }
 
     /// A read of a record came back.

@@ -202,8 +202,11 @@ fn a_foreign_directory_is_refused() {
     let directory = TemporaryDirectory::new();
     drop(open(&many(&directory, &["a", "b"])));
     drop(open(&many(&directory, &["c", "d"])));
-    assert_eq!(refused(&many(&directory, &["a", "d"])).0, ErrorKind::Incompatible);
-    assert_eq!(refused(&many(&directory, &["a", "b", "d"])).0, ErrorKind::Incompatible);
+    assert_eq!(refused(&many(&directory, &["a", "d"])).0, ErrorKind::InvalidInput);
+    for named in [&["a", "b", "d"], &["a", "b", "c"]] {
+        let (kind, message) = refused(&many(&directory, named));
+        assert!(kind == ErrorKind::InvalidInput && message.contains("another store"), "{message}");
+    }
     // Segments without a marker are somebody's data: no new store is made over them.
     fs::create_dir_all(directory.join("e")).expect("it is made");
     fs::write(directory.join("e").join("segment-000000.tier"), b"data").expect("it is written");

@@ -244,7 +244,16 @@ fn descriptions_that_would_mislead_are_refused() {
         ("\"1000 queries/s\"\n[map]", "\"-1 queries/s\"\n[map]", "out of range"),
         ("\"100 $\"\npower = \"10 W\"", "\"nan $\"\npower = \"10 W\"", "is no amount of money"),
         ("\"100 $\"\npower = \"10 W\"", "\"1e30 $\"\npower = \"10 W\"", "out of range"),
-        ("\"100 $\"\npower = \"10 W\"", "\"0 $\"\npower = \"10 W\"", "the node 'disk' has no price"),
+        (
+            "\"100 $\"\npower = \"10 W\"",
+            "\"0 $\"\npower = \"10 W\"",
+            "its price, with that of its parts, must be more",
+        ),
+        (
+            "rate = \"100 queries/s\"",
+            "rate = \"0 queries/s\"",
+            "'disk': its rate, with that of its parts, must be more",
+        ),
         ("rate = \"100 queries/s\"", "", "the node 'disk' has no rate, neither itself nor by its parts"),
         ("capacity = \"50 GB\"", "", "the node 'disk' has no capacity"),
         ("capacity = \"50 GB\"", "capcity = \"50 GB\"", "unknown field `capcity`"),

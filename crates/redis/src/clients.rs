@@ -120,6 +120,12 @@ impl<E: Engine> Executor<E> {
         self.host.sessions.get(&connection).map(Session::memory).unwrap_or_default()
     }
 
+    /// Whether a client listens to channels or to what others ask. Cost: constant.
+    pub fn is_listening(&self, connection: ConnectionId) -> bool {
+        let session = self.host.sessions.get(&connection);
+        session.is_some_and(|session| session.is_monitor || !session.channels().is_empty())
+    }
+
     /// A client is closed since all of them take too much memory. Gives its line of `CLIENT LIST`.
     pub fn note_evicted_client(&mut self, now: Now, connection: ConnectionId) -> String {
         self.host.counters.evicted_clients += 1;

@@ -84,6 +84,8 @@ pub(crate) struct Entry<C> {
     /// Since when replies have waited for durability.
     pub gated_since_us: u64,
     pub last_input_us: u64,
+    /// When bytes last left for the peer.
+    pub last_sent_us: u64,
     /// Since when the soft limit is exceeded; `u64::MAX`: it is not.
     pub soft_since_us: u64,
 }

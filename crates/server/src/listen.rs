@@ -221,6 +221,13 @@ pub fn raise_descriptor_limit(wanted: u64) -> u64 {
     }
 }
 
+/// How many of `descriptors` clients may take beside a store that opens up to `files`. The store comes first: a segment
+/// without one is a write refused. But where its files would take more than half, clients have half.
+pub(crate) fn descriptors_for_clients(descriptors: u64, files: u64) -> u64 {
+    let store = files.saturating_add(DESCRIPTORS_SPARE).min((descriptors / 2).max(DESCRIPTORS_SPARE));
+    descriptors.saturating_sub(store).max(1)
+}
+
 /// The most descriptors that the process can have: its hard limit.
 pub(crate) fn descriptors_max() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX)

@@ -164,6 +164,11 @@ pub trait Service {
         ConnectionMemory::default()
     }
 
+    /// Whether it waits for what others say, however long that takes: no silence is too long for it.
+    fn is_listening(&self, _connection: &Self::Connection) -> bool {
+        false
+    }
+
     /// The connection that is to be closed since connections take too much memory, if any. Asked at the end of every
     /// turn, and again until there is none.
     fn evict(&mut self, _now: Now, _connections: &mut Connections<Self::Connection>) -> Option<ConnectionId> {

@@ -56,8 +56,8 @@ pub struct TransportSettings {
     /// Seconds of silence after which the kernel asks a TCP client whether it is still there; 0 for
     /// never. Default 300. Finds half-open connections within about twice that time.
     pub keepalive_s: u32,
-    /// Seconds without input after which a connection that waits for no reply is closed; 0 for never,
-    /// the default. Checked about once a second.
+    /// Seconds without a byte in or out after which a connection is closed that waits for no reply and listens to
+    /// nothing; 0 for never, the default. Checked about once a second.
     pub idle_timeout_s: u32,
     /// Bytes that one connection may have sent without their being consumed; it is closed above that.
     /// Default 1 GiB (Redis: `client-query-buffer-limit`). Memory follows what came, not what was

@@ -132,6 +132,7 @@ impl<S: Service> Turn<S> {
                     sending_since_us: 0,
                     gated_since_us: 0,
                     last_input_us: self.now.monotonic_us,
+                    last_sent_us: 0,
                     soft_since_us: u64::MAX,
                 };
                 self.connections.insert(id, entry);
@@ -284,7 +285,7 @@ impl<S: Service> Turn<S> {
     pub fn sent(&mut self, index: u32, buffer: Vec<u8>) {
         self.recycle(buffer);
         let Some(entry) = self.connections.entry(index) else { return };
-        entry.sending = 0;
+        (entry.sending, entry.last_sent_us) = (0, self.now.monotonic_us);
         let sent_us = self.now.monotonic_us.saturating_sub(entry.sending_since_us);
         // Not `has_sendable`: the queue is not told of durability while a send is under way, so what
         // waits in it may have become sendable meanwhile.
@@ -474,6 +475,7 @@ impl<S: Service> Turn<S> {
         let Some(entry) = self.connections.entry(index) else { return };
         match sending {
             Sending::Done(buffer) => {
+                entry.last_sent_us = now_us;
                 self.connections.stages.socket.record_us(0);
                 self.recycle(buffer);
             }
@@ -500,8 +502,11 @@ impl<S: Service> Turn<S> {
         for index in 0..self.connections.place_count() {
             let now_us = self.now.monotonic_us;
             let Some(entry) = self.connections.entry(index) else { continue };
-            let silent_us = now_us.saturating_sub(entry.last_input_us);
-            let is_waiting = !entry.output.is_empty() || entry.sending > 0 || entry.hold == Hold::Pause;
+            let silent_us = now_us.saturating_sub(entry.last_input_us.max(entry.last_sent_us));
+            let is_waiting = !entry.output.is_empty()
+                || entry.sending > 0
+                || entry.hold == Hold::Pause
+                || self.service.is_listening(&entry.state);
             if silent_us >= SWEEP_INTERVAL_US {
                 entry.input.shrink();
                 entry.output.shrink(true);

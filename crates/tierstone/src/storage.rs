@@ -56,6 +56,15 @@ impl Storage {
         Ok(Storage::Volume(VolumeHost::start(open_volume(description, direct_io)?)?))
     }
 
+    /// The most files that grow in number with what is stored, and are open at a time; those of volumes and regions are
+    /// all open from the beginning.
+    pub fn files_max(&self) -> u64 {
+        match self {
+            Storage::Files(files) => files.files_max(),
+            Storage::Volume(_) | Storage::Nvm(_) => 0,
+        }
+    }
+
     /// A handle for one thread. Durable writes to files use `method`; volumes have their own.
     ///
     /// # Errors

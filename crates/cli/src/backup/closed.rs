@@ -26,7 +26,8 @@ pub(super) fn run(
         ..DatabaseOptions::default()
     };
     let store = SharedStore::open(&options).map_err(|error| without_region(error, &options.directories))?;
-    let report = BackupWriter::create_on(out, base).and_then(|writer| store.backup_to(writer, show));
+    let writer = BackupWriter::create_on(out, base).map_err(|error| super::at(error, out));
+    let report = writer.and_then(|writer| store.backup_to(writer, show));
     let closed = store.close();
     let report = report?;
     closed.map(|()| report)

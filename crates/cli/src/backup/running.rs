@@ -23,7 +23,7 @@ pub(super) fn run(
         return Err(odd());
     };
     // Nothing is made where the server refuses.
-    let mut writer = BackupWriter::create_on(out, base)?;
+    let mut writer = BackupWriter::create_on(out, base).map_err(|error| super::at(error, out))?;
     writer.frame(&start)?;
     loop {
         match ask(&mut connection, &[b"DEBUG", b"BACKUP", b"NEXT"])? {

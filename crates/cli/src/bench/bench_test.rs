@@ -55,6 +55,7 @@ fn what_makes_no_sense_is_refused() {
         "--no-load",
         "--address 127.0.0.1:1 --shards 2",
         "--address 127.0.0.1:1 --embedded",
+        "--embedded --connections 7",
         "--address 127.0.0.1:1 --index ordered",
         "--workload a null-server",
     ] {
@@ -91,6 +92,7 @@ fn the_library_is_measured_in_this_process_with_ranges_where_there_is_order() {
         let report = embedded::measure(&line.bench.load, &directory, &accounting).unwrap();
         judge(&report).unwrap();
         assert_eq!((report.run.operations, report.run.misses), (60, 0), "{index}");
+        assert_eq!(report.plan.connections, 0, "there are none");
         let bytes_a_key = report.server.unwrap().index_bytes_per_key;
         assert!(bytes_a_key > 0.0);
         std::fs::remove_dir_all(&directory).unwrap();

@@ -11,6 +11,7 @@ use std::path::Path;
 use tierstone::{DatabaseOptions, EngineStatistics, IndexKind, SharedStore};
 use tierstone_base::Result;
 use tierstone_base::units::parse_size;
+use tierstone_workload::redis_load::Plan;
 use tierstone_workload::target_load::{self, Target};
 
 /// One thread's handle.
@@ -74,7 +75,7 @@ pub fn numbers(statistics: &EngineStatistics) -> BTreeMap<String, u64> {
 }
 
 pub fn measure(args: &LoadArgs, directory: &Path, accounting: &Accounting) -> Result<BenchReport> {
-    let plan = args.plan("embedded".into())?;
+    let plan = Plan { connections: 0, ..args.plan("embedded".into())? };
     let mut options = DatabaseOptions::new(directory);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     options.shards = args.shards.unwrap_or(cores.min(8) as u16);

@@ -70,7 +70,7 @@ struct LoadArgs {
     #[arg(long, value_name = "N")]
     value_size: Option<u32>,
     /// Connections
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "embedded")]
     connections: usize,
     /// Operations under way on a connection at the same time
     #[arg(long, value_name = "N", default_value_t = 1)]

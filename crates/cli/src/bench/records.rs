@@ -4,9 +4,11 @@
 use crate::interrupt::Interrupted;
 use crate::output::{print_json, print_line};
 use clap::Args;
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_workload::node::gensort::{Format, Generator, RECORD_BYTES};
 use tierstone_workload::node::valsort::Summary;
@@ -47,24 +49,47 @@ fn is_standard(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
 
+/// Standard output; a closed pipe ends the output, not the program.
+struct Printed {
+    output: std::io::StdoutLock<'static>,
+    is_closed: Rc<Cell<bool>>,
+}
+
+impl Write for Printed {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.output.write(bytes);
+        let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
+        self.is_closed.set(written.as_ref().is_err_and(is_closed));
+        written
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.output.flush()
+    }
+}
+
 pub fn generate(args: &GensortArgs) -> Result<()> {
     let context = |error: std::io::Error| Error::from(error).context(&args.file.display().to_string());
     if args.first.checked_add(args.records).is_none() {
         return Err(Error::new(ErrorKind::InvalidInput, "--first: the last record's number is above 2^64"));
     }
+    let is_closed = Rc::new(Cell::new(false));
     let mut output: Box<dyn Write> = match is_standard(&args.file) {
-        true => Box::new(std::io::stdout().lock()),
+        true => Box::new(Printed { output: std::io::stdout().lock(), is_closed: Rc::clone(&is_closed) }),
         false => Box::new(File::create(&args.file).map_err(context)?),
     };
     let interrupted = Interrupted::watch()?;
-    let summary =
-        write(&mut output, args.format, (args.first, args.records), &interrupted).map_err(|error| {
-            // Half a file looks like a whole one. A device, a pipe or the like stays.
-            if !is_standard(&args.file) && args.file.is_file() {
-                let _ = std::fs::remove_file(&args.file);
-            }
-            error.context(&args.file.display().to_string())
-        })?;
+    let written = write(&mut output, args.format, (args.first, args.records), &interrupted);
+    if is_closed.get() {
+        return Ok(());
+    }
+    let summary = written.map_err(|error| {
+        // Half a file looks like a whole one. A device, a pipe or the like stays.
+        if !is_standard(&args.file) && args.file.is_file() {
+            let _ = std::fs::remove_file(&args.file);
+        }
+        error.context(&args.file.display().to_string())
+    })?;
     if args.checksum {
         tell!("{:x}", summary.checksum);
     }

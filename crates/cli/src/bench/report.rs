@@ -117,7 +117,7 @@ impl BenchReport {
         row("measured in the run", "value".to_owned());
         row("seconds", format!("{:.2}", self.run.seconds));
         if let (Some(rate), Some(error)) = (self.run.rate_intended, self.run.rate_error) {
-            row("rate asked for, a second", format!("{rate:.0}"));
+            row("rate asked for, a second", rate.to_string());
             row("rate error, %", format!("{:.2}", error * 100.0));
         }
         if let Some(delay) = &self.run.send_delay {
@@ -155,7 +155,8 @@ impl BenchReport {
 }
 
 fn row(what: &str, operations: u64, rate: f64, latency: &LatencySummary, gap: String) -> Vec<String> {
-    let mut cells = vec![what.to_owned(), operations.to_string(), format!("{rate:.0}")];
+    let decimals = if rate < 10.0 { 2 } else { 0 };
+    let mut cells = vec![what.to_owned(), operations.to_string(), format!("{rate:.decimals$}")];
     let times = [latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us];
     cells.extend(times.map(|us| format_duration_us(us as f64)));
     cells.push(gap);

@@ -40,7 +40,7 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "N", conflicts_with = "telling", value_parser = clap::value_parser!(u64).range(1..))]
     sample: Option<u64>,
     /// Seed of the random states
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sample", conflicts_with = "telling")]
     seed: u64,
     /// Try for each persist the least state with it and the greatest without it: shows a missing order whose damage is
     /// there when one persist survives with as little else as possible, or is lost with as much else as possible; for

@@ -49,7 +49,7 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     };
     let anonymizer = args.output.anonymizer()?;
     let mut first = vec![0; PIECE_BYTES];
-    let count = read_some(&mut input, &mut first)?;
+    let count = read_some(&mut input, &mut first).map_err(|error| error.context(&name))?;
     first.truncate(count);
     let (source, began_ms) = match args.from {
         Form::Monitor => (TraceSource::MonitorText, first_ms(&first)),

@@ -8,8 +8,8 @@ use clap::Args;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use tierstone::DatabaseOptions;
-use tierstone_base::Result;
 use tierstone_base::units::{format_duration_us, format_size};
+use tierstone_base::{Error, Result};
 use tierstone_lab::replay::{StoreReplay, replay};
 use tierstone_lab::scratch::Scratch;
 use tierstone_lab::what_if::plan_notes;
@@ -55,12 +55,18 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         if stop.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     current.finish_and_clear();
-    let replayed = replayed?;
+    let replayed = replayed.map_err(as_set)?;
     match args.json {
         true => print_json(&replayed)?,
         false => print(&replayed)?,
     }
     replayed.judge()
+}
+
+/// The error with the settings of a store as this command takes them, where it advises some.
+fn as_set(error: Error) -> Error {
+    let message = error.message().replace("--nvm-guarantee any", "--set nvm-guarantee=any");
+    Error::new(error.kind(), message)
 }
 
 fn print(replayed: &StoreReplay) -> Result<()> {

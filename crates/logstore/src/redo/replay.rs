@@ -78,7 +78,7 @@ pub(crate) fn replay(
         offset: group.offset,
         buffer: Some(group.buffer),
     });
-    run_all(device, writes.collect()).map_err(|error| error.context("writing the redo log's groups"))?;
+    run_all(device, writes.collect()).map_err(not_written)?;
     // crash here [replayed-not-void]: the same is written again
     if !settings.mutations.is_on("redo_not_voided") {
         memory.make_void(&header, &settings.mutations)?;
@@ -149,6 +149,17 @@ impl Need {
             NewestWrites::MayBeInRegion => Need::Nothing,
             NewestWrites::InRegion => Need::There,
         }
+    }
+}
+
+/// Groups that could not go to the device are still in the region, and go there at the next opening.
+fn not_written(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NoSpace => error.context(
+            "the device has no space for the newest writes of the store, which stay in its redo log in persistent memory; \
+             make room on the device and open the store again",
+        ),
+        _ => error.context("writing the redo log's groups"),
     }
 }
 

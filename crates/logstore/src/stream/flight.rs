@@ -15,7 +15,7 @@
 //! first that is missing, as it does with several durable writes on their way.
 
 use super::Stream;
-use crate::io::{IoTag, Requests};
+use crate::io::{IoTag, Requests, StreamId};
 use crate::location::Location;
 use crate::settings::ShardSettings;
 use tierstone_base::Seq;
@@ -55,7 +55,8 @@ enum Progress {
 
 /// A group that was submitted and is not counted as durable.
 #[derive(Debug)]
-pub(super) struct Flying {
+pub(crate) struct Flying {
+    stream: StreamId,
     pub number: u64,
     segment: u32,
     start: usize,
@@ -78,6 +79,20 @@ impl Flying {
 
     pub fn is_durable(&self) -> bool {
         self.progress == Progress::Durable
+    }
+
+    /// Where in its segment it begins.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Whether a request is this group's write.
+    pub fn is_meant_by(&self, tag: Option<IoTag>) -> bool {
+        matches!(tag, Some(IoTag::Group { stream, number, .. }) if (stream, number) == (self.stream, self.number))
+    }
+
+    fn holds(&self, location: Location) -> bool {
+        self.segment == location.segment() && (self.start..self.end).contains(&location.offset())
     }
 
     /// It is being written, or is durable by itself and waits for groups before it. A lazy one needs no more of the
@@ -150,6 +165,7 @@ impl Stream {
             self.flying_bytes += closed.len;
             self.lazy.writing += usize::from(is_lazy);
             self.flying.push_back(Flying {
+                stream: self.settings.id,
                 number: closed.number,
                 segment: closed.segment,
                 start: closed.start,
@@ -250,10 +266,12 @@ impl Stream {
     /// for it. A lazy group is read when it is written: who answers with what is not durable waits for it by the
     /// record's sequence, as with a record that was not submitted.
     pub fn is_volatile(&self, location: Location) -> bool {
-        let offset = location.offset();
-        let holds = |group: &Flying| {
-            group.segment == location.segment() && (group.start..group.end).contains(&offset)
-        };
-        self.is_unsubmitted(location) || self.flying.iter().any(|group| group.is_under_way() && holds(group))
+        let is_under_way = |group: &Flying| group.is_under_way() && group.holds(location);
+        self.is_unsubmitted(location) || self.flying.iter().any(is_under_way)
+    }
+
+    /// The submitted group that holds the record at `location`, and that is not counted as durable.
+    pub(crate) fn flying_at(&self, location: Location) -> Option<&Flying> {
+        self.flying.iter().find(|group| group.holds(location))
     }
 }

@@ -89,8 +89,8 @@ impl FileStore {
     ///
     /// # Errors
     /// `Busy` when another process (or this one) has it open, with the holder's process id;
-    /// `InvalidInput` for wrong settings, a missing directory or no store; `Incompatible` for a
-    /// foreign directory; `Corrupt` for damaged markers and segment files of a wrong size.
+    /// `InvalidInput` for wrong settings, a missing directory, one of another store, or no store; `Incompatible` for
+    /// segments without a marker; `Corrupt` for damaged markers and segment files of a wrong size.
     /// Cost: one listing of each directory with one look at each segment file.
     pub fn open(settings: &FileStoreSettings) -> Result<FileStore> {
         settings.check()?;
@@ -122,6 +122,13 @@ impl FileStore {
         inner.durability.written(&inner.meta);
         raise_file_limit(u64::from(settings.segment_limit).saturating_add(256));
         Ok(FileStore { inner: Arc::new(inner) })
+    }
+
+    /// The most files that the store holds open at a time: one for each segment that it has room for, and those of its
+    /// superblock and its lock.
+    pub fn files_max(&self) -> u64 {
+        let room = self.inner.capacity_bytes / self.inner.geometry.segment_bytes.max(1);
+        room.min(u64::from(self.inner.geometry.segment_limit)) + 2
     }
 
     /// A handle for one thread; its durable writes use `method`.

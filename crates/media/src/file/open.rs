@@ -188,8 +188,12 @@ fn read_markers(directories: &[PathBuf]) -> Result<(Marked, Vec<PathBuf>)> {
     for directory in directories {
         match Marker::read(directory)? {
             Some(marker) => {
-                if let Some((other, _)) = marked.insert(marker.index, (directory.clone(), marker)) {
-                    return Err(foreign(directory, &format!("it has the same place as {}", other.display())));
+                if let Some((other, first)) = marked.insert(marker.index, (directory.clone(), marker)) {
+                    let whose = if marker.store == first.store { "" } else { ", of another store" };
+                    return Err(misplaced(
+                        directory,
+                        &format!("it has the same place as {}{whose}", other.display()),
+                    ));
                 }
             }
             None if Member::holds_store_files(directory)? => {
@@ -206,7 +210,7 @@ fn read_markers(directories: &[PathBuf]) -> Result<(Marked, Vec<PathBuf>)> {
 fn check_members(truth: &Marker, marked: &Marked, unmarked: &[PathBuf], create: bool) -> Result<()> {
     for (directory, marker) in marked.values() {
         if marker.store != truth.store || marker.index >= truth.members {
-            return Err(foreign(directory, "it belongs to another store"));
+            return Err(misplaced(directory, "it belongs to another store"));
         }
     }
     if let Some(index) = (0..truth.ready).find(|index| !marked.contains_key(index)) {
@@ -243,6 +247,11 @@ fn first_missing(directory: &Path, index: u16, empty: Option<&PathBuf>) -> Error
         directory.display()
     );
     Error::new(ErrorKind::InvalidInput, has)
+}
+
+/// Whole by itself, and named where it has no place.
+fn misplaced(directory: &Path, why: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("{} does not fit: {why}", directory.display()))
 }
 
 fn foreign(directory: &Path, why: &str) -> Error {

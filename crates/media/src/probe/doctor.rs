@@ -13,7 +13,7 @@ use super::profiles::{PublishedProfile, published_profiles};
 use super::scratch::{Scratch, one, prepare};
 use super::system::DeviceFacts;
 use crate::file::{DurableMethod, FileDevice, uring_refusal};
-use crate::region::RegionSource;
+use crate::region::{RegionSource, begins_as_region};
 use crate::{BlockDevice, Guarantee, IoKind, IoRequest};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -57,7 +57,8 @@ impl DoctorSettings {
     /// Refuses places that are not there and what should be a region and is none, before anything is measured.
     ///
     /// # Errors
-    /// `InvalidInput` for a missing place; for a file or a device as [`crate::region::MappedRegion::open`].
+    /// `InvalidInput` for a missing place, and for a file that does not begin as a region does; for others and for devices
+    /// as [`crate::region::MappedRegion::open`].
     pub fn check(&self) -> Result<()> {
         for path in &self.directories {
             let found = std::fs::metadata(path).map_err(|error| {
@@ -66,7 +67,7 @@ impl DoctorSettings {
                 Error::new(ErrorKind::InvalidInput, message)
             })?;
             if !found.is_dir() {
-                examine_place(path)?;
+                examine_place(path).map_err(|error| of_place(path, error))?;
             }
         }
         for name in &self.regions {
@@ -77,7 +78,21 @@ impl DoctorSettings {
 }
 
 fn examine_named(name: &str) -> Result<RegionPlaceReport> {
-    examine_source(&name.parse::<RegionSource>()?)
+    let source = name.parse::<RegionSource>()?;
+    examine_source(&source).map_err(|error| match &source {
+        RegionSource::Path(path) => of_place(path, error),
+        RegionSource::Emulated { .. } => error,
+    })
+}
+
+/// What never was a region is a wrong place, not a damaged one.
+fn of_place(path: &Path, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Incompatible if !begins_as_region(path) => {
+            Error::new(ErrorKind::InvalidInput, error.message())
+        }
+        _ => error,
+    }
 }
 
 /// All that was found.

@@ -52,6 +52,8 @@ fn what_is_not_there_or_no_region_is_refused_before_anything_is_measured() {
     let (empty, region) = (directory.join("empty"), directory.join("region"));
     std::fs::write(&empty, b"").expect("a file is made");
     drop(MappedRegion::create(&region, 4096, &RegionSettings::default()).expect("a region is made"));
+    let newer = directory.join("newer");
+    std::fs::write(&newer, [&b"TSREGION\x09"[..], &[0; 8192]].concat()).expect("a file is made");
     let missing = directory.join("missing");
     let named = |name: &Path| name.display().to_string();
     let kind = |directories: &[&Path], regions: &[String]| {
@@ -72,10 +74,11 @@ fn what_is_not_there_or_no_region_is_refused_before_anything_is_measured() {
         kind(&[], &[named(&directory)]),
         kind(&[], &["emulated".into()]),
         kind(&[Path::new("/dev/null")], &[]),
+        kind(&[&newer], &[]),
     ];
     std::fs::remove_dir_all(&directory).expect("the directory goes");
-    let (input, foreign) = (Err(ErrorKind::InvalidInput), Err(ErrorKind::Incompatible));
-    assert_eq!(found, [input, foreign, Ok(()), input, foreign, input, input, input]);
+    let (input, other) = (Err(ErrorKind::InvalidInput), Err(ErrorKind::Incompatible));
+    assert_eq!(found, [input, input, Ok(()), input, input, input, input, input, other]);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The first page of a region's file: what the file is, and that its creation was finished.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, Result};
 
@@ -18,6 +21,12 @@ const SUMMED_BYTES: usize = 24;
 pub(super) struct Header {
     /// The size of the region, the header not counted, in bytes.
     pub region_bytes: u64,
+}
+
+/// Whether the file at `path` begins as regions do, whatever comes then.
+pub(crate) fn begins_as_region(path: &Path) -> bool {
+    let mut magic = [0; 8];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *MAGIC
 }
 
 impl Header {

@@ -36,6 +36,7 @@ pub use block_device::RegionDevice;
 pub use device::DaxDevice;
 pub use emulated::profiles::{MEMORY_PROFILES, MemoryProfile};
 pub use emulated::{EmulatedRegion, EmulationCounts, Slowness};
+pub(crate) use header::begins_as_region;
 pub use header::{REGION_HEADER_BYTES, REGION_VERSION};
 pub use instructions::FlushMethod;
 pub use mapped::{MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings};

@@ -392,14 +392,23 @@ fn node(file: &NodeFile, parts: &[&PartFile], kinds: &[String], demand: &Demand)
         parts: parts.iter().map(part).collect::<Result<_>>()?,
         refused: refusal(file, demand)?,
     };
-    for (what, value) in [
-        ("price", node.total_price()),
-        ("power", node.total_power()),
-        ("capacity", node.total_gb()),
-        ("rate", node.total_rate()),
+    let has_rate = node.rate.is_some() || node.parts.iter().any(|part| part.rate.is_some());
+    let has_capacity = file.capacity.is_some() || !parts.is_empty();
+    for (what, value, is_given) in [
+        ("price", node.total_price(), true),
+        ("power", node.total_power(), true),
+        ("capacity", node.total_gb(), has_capacity),
+        ("rate", node.total_rate(), has_rate),
     ] {
         if !(value >= LEAST && value.is_finite()) {
-            return Err(refused(format!("the node '{name}' has no {what}, neither itself nor by its parts")));
+            let message = match is_given {
+                true if !value.is_finite() => format!("the {what} of the node '{name}' is out of range"),
+                true => {
+                    format!("the node '{name}': its {what}, with that of its parts, must be more than zero")
+                }
+                false => format!("the node '{name}' has no {what}, neither itself nor by its parts"),
+            };
+            return Err(refused(message));
         }
     }
     Ok(node)

@@ -4,7 +4,7 @@
 //! effect on every shard's thread ([`transport_change`]); the rest says how things are.
 
 use super::node::NodeSettings;
-use crate::listen::{DESCRIPTORS_SPARE, ListenAddress};
+use crate::listen::ListenAddress;
 use crate::settings::{TransportChange, TransportSettings};
 use std::net::SocketAddr;
 use tierstone_redis::settings::{
@@ -15,11 +15,12 @@ use tierstone_redis::settings::{
 /// The most connections that one driver thread can be set to.
 const CONNECTIONS_MAX: i64 = 1_000_000;
 
-/// The settings of a node that listens on `addresses`, and for TLS on `tls_addresses`.
+/// The settings of a node that listens on `addresses`, and for TLS on `tls_addresses`, with descriptors for so many
+/// clients.
 pub fn settings_of(
     node: &NodeSettings,
-    addresses: &[SocketAddr],
-    tls_addresses: &[SocketAddr],
+    (addresses, tls_addresses): (&[SocketAddr], &[SocketAddr]),
+    clients_possible: u64,
 ) -> Vec<(String, Setting)> {
     let transport = &node.transport;
     let shards = i64::from(node.database.shards.max(1));
@@ -55,7 +56,7 @@ pub fn settings_of(
     let output = SettingKind::OutputBufferLimits { hard_min_bytes: transport.output.full_bytes as u64 };
     let protected = if node.is_protected { "yes" } else { "no" };
     let refusals = SettingKind::Integer { min: 0, max: ACL_LOG_LIMIT };
-    let clients = clients_kind(shards, crate::listen::descriptors_max());
+    let clients = clients_kind(shards, clients_possible);
     let settable = [
         ("maxclients", (i64::from(transport.connections_max) * shards).to_string(), clients, true),
         ("timeout", transport.idle_timeout_s.to_string(), seconds, true),
@@ -69,9 +70,9 @@ pub fn settings_of(
         .collect()
 }
 
-/// What `maxclients` takes where there are so many shards and descriptors.
-fn clients_kind(shards: i64, descriptors: u64) -> SettingKind {
-    let possible = i64::try_from(descriptors.saturating_sub(DESCRIPTORS_SPARE)).unwrap_or(i64::MAX);
+/// What `maxclients` takes where there are so many shards, and descriptors for so many clients.
+fn clients_kind(shards: i64, possible: u64) -> SettingKind {
+    let possible = i64::try_from(possible).unwrap_or(i64::MAX);
     SettingKind::Clients { max: CONNECTIONS_MAX * shards, possible: possible.max(1) }
 }
 
@@ -119,7 +120,7 @@ mod tests {
         let database = DatabaseOptions { shards: 3, ..DatabaseOptions::default() };
         let node = NodeSettings { database, ..NodeSettings::default() };
         let mut registry = Settings::new(16, 1 << 20, Default::default());
-        let all = settings_of(&node, &[SocketAddr::from(([127, 0, 0, 1], 77))], &[]);
+        let all = settings_of(&node, (&[SocketAddr::from(([127, 0, 0, 1], 77))], &[]), 100_000);
         for (name, setting) in &all {
             registry.add(name, &setting.value, setting.kind.clone(), setting.is_settable);
             // These the executors follow themselves.
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn no_more_clients_are_allowed_than_there_are_descriptors_for() {
         let mut registry = Settings::new(16, 1 << 20, Default::default());
-        registry.add("maxclients", "20000", clients_kind(2, 1_024), true);
+        registry.add("maxclients", "20000", clients_kind(2, 992), true);
         for value in ["1", "992"] {
             assert_eq!(registry.check("maxclients", value).as_deref(), Ok(value));
         }

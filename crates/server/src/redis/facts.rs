@@ -3,6 +3,7 @@
 use super::node::NodeSettings;
 use super::volume::VolumeInfo;
 use super::{config, users_file};
+use crate::listen::{descriptors_for_clients, descriptors_max};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tierstone::Database;
@@ -31,6 +32,7 @@ pub(super) fn server_facts(
         reason: probe.reason.clone(),
         flush_looks_device_wide: probe.flush_looks_device_wide,
     });
+    let clients_possible = descriptors_for_clients(descriptors_max(), storage.files_max());
     let refusal = uring_refusal()
         .inspect(|reason| tracing::warn!(reason, "the kernel refuses io_uring: epoll and threads serve"));
     Ok(ServerFacts {
@@ -45,7 +47,7 @@ pub(super) fn server_facts(
         settings_file: settings.settings_file.as_ref().map(|file| file.path()).unwrap_or_default(),
         users_file: users_file::shown(settings.users_file.as_deref()),
         secret: Some(secret()?),
-        settings: config::settings_of(settings, addresses, tls_addresses),
+        settings: config::settings_of(settings, (addresses, tls_addresses), clients_possible),
         memory_bytes: settings.database.memory_bytes,
         process: Some(crate::process::process_numbers),
         energy: Some(watch),

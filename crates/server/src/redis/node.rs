@@ -14,7 +14,9 @@ use super::users_file;
 use super::volume;
 use crate::driver::DriverHandle;
 use crate::http::{self, HttpServer};
-use crate::listen::{DESCRIPTORS_SPARE, ListenAddress, Listener, raise_descriptor_limit};
+use crate::listen::{
+    DESCRIPTORS_SPARE, ListenAddress, Listener, descriptors_for_clients, raise_descriptor_limit,
+};
 use crate::mailbox::{MailSender, mailbox};
 use crate::settings::TransportSettings;
 use crate::tls::TlsSettings;
@@ -38,7 +40,7 @@ use tierstone_store::{DatabaseMap, MapChange, TaskId};
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
 
-/// Descriptors for segments, listeners and rings.
+/// Descriptors for listeners, rings and the like, and for segments while it is not known how many there may be.
 const DESCRIPTORS_BESIDE_CLIENTS: u64 = 20_000;
 
 /// Everything that a node is started with.
@@ -247,13 +249,13 @@ impl Node {
         let tls = if settings.tls_listen.is_empty() { None } else { Some(settings.tls.load()?) };
         let clock = SystemClock::new();
         let started = clock.now();
-        let clients = u64::from(settings.transport.connections_max) * u64::from(settings.database.shards);
-        make_room_for(clients);
+        raise_descriptor_limit(clients_of(settings) + DESCRIPTORS_BESIDE_CLIENTS);
         // An address that is taken leaves the store as it is: none is made, one that was closed in good order stays so.
         let (listeners, [addresses, tls_addresses]) = listen(settings)?;
         let door = http::listen(&settings.http)?;
         let watch = energy::watch(&settings.energy)?;
         let mut database = volume::open_watched(&settings.database)?;
+        let settings = &with_descriptors(settings.clone(), database.storage().files_max());
         let plans = database.take_plans();
         let count = plans.len();
         let ready = Arc::new(AtomicBool::new(false));
@@ -409,7 +411,8 @@ impl Node {
                 if name == "maxclients"
                     && let Ok(most) = value.parse::<u64>()
                 {
-                    make_room_for(most);
+                    let files = self.database.storage().files_max();
+                    raise_descriptor_limit(most + files + DESCRIPTORS_BESIDE_CLIENTS);
                 }
                 // Values may be passwords.
                 tracing::info!(shard, name, "a client changed a setting");
@@ -492,15 +495,34 @@ impl Node {
     }
 }
 
-/// Lets the process have descriptors for so many clients, or tells that it may not.
-fn make_room_for(clients: u64) {
-    let limit = raise_descriptor_limit(clients + DESCRIPTORS_BESIDE_CLIENTS);
-    if limit < clients + DESCRIPTORS_SPARE {
+/// The most clients of all shards together.
+fn clients_of(settings: &NodeSettings) -> u64 {
+    u64::from(settings.transport.connections_max) * u64::from(settings.database.shards.max(1))
+}
+
+/// The settings with as many clients as there are descriptors for beside a store that opens up to `files`; tells what is
+/// too little.
+fn with_descriptors(mut settings: NodeSettings, files: u64) -> NodeSettings {
+    let clients = clients_of(&settings);
+    let limit = raise_descriptor_limit(clients + files + DESCRIPTORS_BESIDE_CLIENTS);
+    let possible = descriptors_for_clients(limit, files);
+    if possible < clients {
+        let part = possible / u64::from(settings.database.shards.max(1));
+        settings.transport.connections_max = u32::try_from(part.max(1)).unwrap_or(u32::MAX);
         tracing::warn!(
-            "the limit on open files is {limit}, too few for the {clients} clients of maxclients: those that come when none \
-             is left are turned away; raise it (LimitNOFILE, ulimit -n), or lower --maxclients"
+            "the limit on open files is {limit}: maxclients is {} instead of {clients}, so that the store has what it needs; \
+             raise the limit (LimitNOFILE, ulimit -n), or lower --maxclients",
+            clients_of(&settings)
         );
     }
+    if limit < files + DESCRIPTORS_SPARE {
+        tracing::warn!(
+            "the limit on open files is {limit}, and the store opens up to {files} when it is full, one a segment: writes \
+             will be refused then; raise the limit (LimitNOFILE, ulimit -n), or make the store with longer segments \
+             (--segment-size)"
+        );
+    }
+    settings
 }
 
 /// The listeners of each shard's thread, and where clients come in: those that speak TLS second.

@@ -554,6 +554,10 @@ impl<E: Engine> Service for RedisService<E> {
         self.client_memory(connection)
     }
 
+    fn is_listening(&self, connection: &RedisConnection) -> bool {
+        self.executor.is_listening(connection.name)
+    }
+
     fn evict(&mut self, now: Now, connections: &mut Connections<RedisConnection>) -> Option<ConnectionId> {
         self.client_to_close(now, connections)
     }
