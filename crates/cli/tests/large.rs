@@ -131,6 +131,22 @@ fn a_value_of_512_mib_goes_in_and_out_of_64_mib_of_memory() {
 }
 
 #[test]
+fn a_large_value_may_expire_beyond_all_times() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &settings("1"));
+    let mut connection = server.connect();
+    let value = vec![b'v'; 200_000];
+    for ms in ["1000000000000000", "1000000000000000000", "9000000000000000000"] {
+        assert!(ask(&mut connection, &[b"PSETEX", b"key", ms.as_bytes(), &value]).is_ok());
+        assert_eq!(ask(&mut connection, &[b"STRLEN", b"key"]).integer(), Some(200_000), "{ms}");
+    }
+    assert!(ask(&mut connection, &[b"PSETEX", b"key", b"1", &value]).is_ok());
+    let is_gone = (0..1_000_000).any(|_| ask(&mut connection, &[b"GET", b"key"]).bytes().is_none());
+    assert!(is_gone, "it does not expire any more");
+    server.stop();
+}
+
+#[test]
 fn large_and_small_replies_of_a_pipeline_follow_each_other() {
     let folder = Folder::new();
     let server = Server::start(&folder, &settings("2"));

@@ -74,7 +74,9 @@ impl<E: Engine> Shard<E> {
         let has_work = self.ledger.dead.iter().any(is_free) || self.ledger.opening.wants_step();
         let work = has_work.then_some(self.ledger.rest_until_us.max(now.monotonic_us));
         let deadline = self.ledger.deadlines.first_key_value().map(|((at_ms, _), _)| {
-            now.monotonic_us + at_ms.saturating_sub(now.wall_ms).saturating_mul(1_000).saturating_add(1_000)
+            // An expiry may lie beyond all times.
+            let in_us = at_ms.saturating_sub(now.wall_ms).saturating_mul(1_000).saturating_add(1_000);
+            now.monotonic_us.saturating_add(in_us)
         });
         [work, deadline.map(|at| at.max(self.ledger.rest_until_us))].into_iter().flatten().min()
     }
