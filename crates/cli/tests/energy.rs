@@ -284,8 +284,8 @@ fn bench(folder: &Folder, arguments: &[&str]) -> Json {
 #[test]
 fn a_benchmark_tells_joules_an_operation_with_their_label() {
     let folder = Folder::new();
-    let load = ["--records", "200", "--operations", "500", "--connections", "4", "--memory", "32MiB"];
-    for more in [["--shards", "1", "--json"].as_slice(), &["--shards", "1", "--embedded", "--json"]] {
+    let load = ["--records", "200", "--operations", "500", "--memory", "32MiB", "--shards", "1", "--json"];
+    for more in [["--connections", "4"].as_slice(), &["--embedded"]] {
         let told = bench(&folder, &[&load, more].concat());
         let energy = &told["energy"];
         assert_eq!(energy["modelled"]["label"], "modelled", "{told}");
@@ -338,8 +338,7 @@ fn the_kernels_of_a_node_are_verified_and_have_work_a_joule() {
 #[test]
 fn a_benchmark_takes_a_meter_and_a_model_of_ones_own() {
     let folder = Folder::new();
-    let load =
-        ["--records", "200", "--seconds", "1", "--connections", "4", "--memory", "32MiB", "--shards", "1"];
+    let load = ["--records", "200", "--seconds", "1", "--memory", "32MiB", "--shards", "1"];
     let meter = ["--meter-command", "echo 50 W", "--meter-timeout", "200ms", "--energy-model", "atom-2009"];
     let told = bench(&folder, &[load.as_slice(), &meter, &["--embedded", "--json"]].concat());
     let energy = &told["energy"];
