@@ -11,7 +11,6 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use tierstone::{BackupProgress, BackupReport, DatabaseOptions};
-use tierstone_base::collections::Set;
 use tierstone_base::units::{format_size, parse_size};
 use tierstone_base::{Error, ErrorKind, Result};
 
@@ -117,7 +116,6 @@ pub fn run(args: &BackupArgs) -> Result<()> {
 }
 
 pub fn restore(args: &RestoreArgs) -> Result<()> {
-    check_different(&args.data)?;
     let mut options = DatabaseOptions {
         directories: args.data.clone(),
         shards: args.shards,
@@ -137,22 +135,6 @@ pub fn restore(args: &RestoreArgs) -> Result<()> {
 fn at(error: Error, place: &Path) -> Error {
     let place = place.display().to_string();
     if error.message().contains(&place) { error } else { error.context(&place) }
-}
-
-/// Refuses directories of which one is named twice, before any is made.
-fn check_different(directories: &[PathBuf]) -> Result<()> {
-    let mut places = Set::default();
-    for directory in directories {
-        let place = match directory.canonicalize() {
-            Ok(place) => place,
-            Err(_) => std::path::absolute(directory)?,
-        };
-        if !places.insert(place) {
-            let message = format!("the directory {} is named twice", directory.display());
-            return Err(Error::new(ErrorKind::InvalidInput, message));
-        }
-    }
-    Ok(())
 }
 
 fn progress(what: &str) -> ProgressBar {

@@ -27,7 +27,7 @@
 //! Nothing here is durable. Crash: the keys whose tombstones were durable are gone, the others are there.
 
 use crate::admission::Purpose;
-use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE, RecordHeader};
+use crate::format::record::{Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE, RecordHeader};
 use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
 use crate::io::IoTag;
 use crate::location::{Location, Target, UNIT_BYTES};
@@ -35,7 +35,6 @@ use crate::read_path::{Found, Search};
 use crate::retire::Retirer;
 use crate::segments::{Role, Segment};
 use crate::shard::LogShard;
-use crate::stream::Stream;
 use crate::summary_load::{SummaryLoad, blocks_of};
 use crate::uses::Uses;
 use std::collections::VecDeque;
@@ -467,10 +466,8 @@ impl LogShard {
         if !is_retired && (self.evictor.policy == Eviction::None || self.shutting) {
             return;
         }
-        let longest = Stream::record_bytes_max(self.identity.geometry);
-        let unit = self.hot.broken().salt_unit(entry.unit);
-        let Decoded::Whole(header) = record::decode(bytes, self.segments.get(number).salt, unit, longest)
-        else {
+        let location = Location::new(number, entry.unit);
+        let Decoded::Whole(header) = self.decode_at(location, bytes) else {
             if is_retired {
                 self.note_unreadable_in_retired();
             }
@@ -482,7 +479,7 @@ impl LogShard {
             position: entry.position,
             key: key.into(),
             header,
-            location: Location::new(number, entry.unit),
+            location,
         });
     }
 

@@ -314,13 +314,17 @@ impl LogShard {
         let group =
             self.refused.iter().find(|refused| flying.is_meant_by(self.requests.tag(refused.token)))?;
         let bytes = group.buffer.as_ref()?.get(location.offset() - flying.start()..)?;
-        let salt = self.segments.get(location.segment()).salt;
-        let longest = Stream::record_bytes_max(self.identity.geometry);
-        let unit = self.hot.broken().salt_unit(location.unit());
-        let Decoded::Whole(header) = record::decode(bytes, salt, unit, longest) else { return None };
+        let Decoded::Whole(header) = self.decode_at(location, bytes) else { return None };
         let mut buffer = self.buffers.take(header.record_len().next_multiple_of(BLOCK_BYTES));
         buffer[..header.record_len()].copy_from_slice(&bytes[..header.record_len()]);
         Some(Held { buffer, start: 0, header, holders: 0 })
+    }
+
+    /// What `bytes` hold, which begin with the record at `location`.
+    pub(crate) fn decode_at(&self, location: Location, bytes: &[u8]) -> Decoded {
+        let salt = self.segments.get(location.segment()).salt;
+        let unit = self.hot.broken().salt_unit(location.unit());
+        record::decode(bytes, salt, unit, Stream::record_bytes_max(self.identity.geometry))
     }
 
     /// A read of a record came back.
@@ -337,10 +341,7 @@ impl LogShard {
                 return;
             }
         };
-        let segment = self.segments.get(location.segment());
-        let longest = Stream::record_bytes_max(self.identity.geometry);
-        let unit = self.hot.broken().salt_unit(location.unit());
-        match record::decode(&buffer[start..], segment.salt, unit, longest) {
+        match self.decode_at(location, &buffer[start..]) {
             Decoded::Whole(header) => {
                 self.finish_read(location, Some(Held { buffer, start, header, holders: 0 }), None);
             }

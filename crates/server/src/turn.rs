@@ -503,15 +503,13 @@ impl<S: Service> Turn<S> {
             let now_us = self.now.monotonic_us;
             let Some(entry) = self.connections.entry(index) else { continue };
             let silent_us = now_us.saturating_sub(entry.last_input_us.max(entry.last_sent_us));
-            let is_waiting = !entry.output.is_empty()
-                || entry.sending > 0
-                || entry.hold == Hold::Pause
-                || self.service.is_listening(&entry.state);
-            if silent_us >= SWEEP_INTERVAL_US {
+            let is_waiting = !entry.output.is_empty() || entry.sending > 0 || entry.hold == Hold::Pause;
+            if now_us.saturating_sub(entry.last_input_us) >= SWEEP_INTERVAL_US {
                 entry.input.shrink();
                 entry.output.shrink(true);
             }
-            if idle_us > 0 && silent_us > idle_us && !is_waiting {
+            let is_idle = idle_us > 0 && silent_us > idle_us && !is_waiting;
+            if is_idle && !self.service.is_listening(&entry.state) {
                 entry.phase = Phase::Aborted;
                 self.connections.report.connections_idle_closed += 1;
                 self.connections.note_changed(index);

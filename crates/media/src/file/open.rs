@@ -141,18 +141,39 @@ fn canonical(settings: &FileStoreSettings) -> Result<Vec<PathBuf>> {
         _ => at(error, doing, directory),
     };
     let mut directories = Vec::new();
+    check_different(&settings.directories)?;
     for directory in &settings.directories {
         if settings.create {
             std::fs::create_dir_all(directory).map_err(|error| failed(error, "cannot make", directory))?;
         }
         let resolved = directory.canonicalize().map_err(|error| failed(error, "cannot open", directory))?;
+        // By another path, which nobody could tell before the first was made.
         if directories.contains(&resolved) {
-            let twice = format!("the directory {} is named twice", resolved.display());
-            return Err(Error::new(ErrorKind::InvalidInput, twice));
+            return Err(named_twice(&resolved));
         }
         directories.push(resolved);
     }
     Ok(directories)
+}
+
+/// Refuses directories of which one is named twice, before any is made.
+fn check_different(directories: &[PathBuf]) -> Result<()> {
+    let mut places = Vec::new();
+    for directory in directories {
+        let place = match directory.canonicalize() {
+            Ok(place) => place,
+            Err(_) => std::path::absolute(directory)?,
+        };
+        if places.contains(&place) {
+            return Err(named_twice(directory));
+        }
+        places.push(place);
+    }
+    Ok(())
+}
+
+fn named_twice(directory: &Path) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("the directory {} is named twice", directory.display()))
 }
 
 /// Puts the directories into the order of their store, or says why they are not one store.
