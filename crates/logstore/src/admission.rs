@@ -339,6 +339,9 @@ impl LogShard {
         if self.can_evict_for_space() {
             return Err(Error::new(ErrorKind::Retry, "keys are being evicted"));
         }
+        if self.may_be_given_space() {
+            return Err(Error::new(ErrorKind::Retry, "the device is asked for space"));
+        }
         if self.others_may_free() {
             return Err(Error::new(ErrorKind::Retry, "other shards look for space"));
         }

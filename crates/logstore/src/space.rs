@@ -10,7 +10,8 @@
 //! 1. As many free segments as writers leave have their space on the device, as far as the device gives it: when it
 //!    gives no more, deletions and cleaning have where to write (`reserve_without_space`).
 //! 2. When it gives no more, segments that take no space yet are withheld ([`crate::pool`]), so that no group is put
-//!    where it cannot be written (`shortage_not_reckoned_with`). Once a second the device is asked again.
+//!    where it cannot be written (`shortage_not_reckoned_with`). Once a second the device is asked again, and at once for
+//!    a write that would be refused: what the device lacked may have been file descriptors, for a moment.
 
 use crate::admission::KEPT_FOR_CLEANER;
 use crate::io::IoTag;
@@ -30,6 +31,9 @@ pub struct SpaceKeeper {
     thin: Vec<u32>,
     /// After a refusal, when to try again.
     not_before_us: u64,
+    /// Whether the device gave nothing when it was asked last.
+    is_refused: bool,
+    demand: Demand,
     /// When to look again for space to give back, after the superblock listed what was looked at.
     discards_from_us: u64,
     /// Segments that the device has given space for since it had none.
@@ -48,6 +52,18 @@ struct HotLog {
     record_bytes: u64,
 }
 
+/// Whether the device was asked for space on behalf of writes that would be refused.
+#[derive(Clone, Copy, Debug, Default)]
+enum Demand {
+    #[default]
+    None,
+    Asked,
+    /// It gave nothing, and writes are refused since then.
+    Refused {
+        at_us: u64,
+    },
+}
+
 /// Free segments that should be ready.
 const READY_WANTED: u32 = 2;
 /// A segment that fills faster than this is filled by bulk load, if its groups are large.
@@ -59,6 +75,8 @@ const LARGE_GROUP_BYTES: u64 = 128 << 10;
 const DISCARD_TRIES: usize = 8;
 /// How long nothing is tried after the device had no space.
 const REFUSAL_PAUSE_US: u64 = 1_000_000;
+/// How long writes are refused without asking after it was asked for one in vain.
+const DEMAND_PAUSE_US: u64 = 100_000;
 /// How long other shards are waited for when there is no room.
 const OTHERS_PATIENCE_US: u64 = 2_000_000;
 /// ... and how often it is looked whether they have answered.
@@ -168,6 +186,30 @@ impl LogShard {
         let prepares = (asks && self.segments.ready_count() < self.ready_wanted(true))
             .then(|| self.space.not_before_us.max(self.now.monotonic_us));
         [prepares, self.next_answer_us()].into_iter().flatten().min()
+    }
+
+    /// Whether a write that would be refused is to wait for what the device says now: it was not asked for a write lately,
+    /// or is giving.
+    pub(crate) fn may_be_given_space(&mut self) -> bool {
+        let pool = self.segments.pool();
+        let has_enough = self.segments.ready_count() >= self.ready_wanted(true);
+        if !pool.is_short() || pool.withheld_count() == 0 || has_enough || self.shutting {
+            return false;
+        }
+        if self.space.in_flight || !self.space.is_refused {
+            return true;
+        }
+        let now_us = self.now.monotonic_us;
+        match self.space.demand {
+            // Said once in any case: whoever comes back late would have it asked again and again.
+            Demand::Asked => self.space.demand = Demand::Refused { at_us: now_us },
+            Demand::Refused { at_us } if now_us < at_us + DEMAND_PAUSE_US => {}
+            Demand::None | Demand::Refused { .. } => {
+                (self.space.demand, self.space.not_before_us) = (Demand::Asked, now_us);
+                return true;
+            }
+        }
+        false
     }
 
     /// When other shards are to be answered, or have answered, whether there is room: woken they see it in a step only.
@@ -306,6 +348,12 @@ impl LogShard {
     pub(crate) fn space_changed(&mut self, segment: u32, tag: IoTag, completion: &IoCompletion) {
         self.space.in_flight = false;
         let is_preparing = matches!(tag, IoTag::Prepare { .. });
+        if is_preparing {
+            self.space.is_refused = completion.result.is_err();
+            if completion.result.is_ok() {
+                self.space.demand = Demand::None;
+            }
+        }
         match &completion.result {
             Ok(()) if is_preparing && self.segments.pool().is_short() => {
                 self.space.given_again += 1;
@@ -326,7 +374,7 @@ impl LogShard {
 
     /// The device gives no more space, and says why.
     pub(crate) fn device_is_full(&mut self, words: &str) {
-        self.space.given_again = 0;
+        (self.space.given_again, self.space.is_refused) = (0, true);
         self.segments.pool().note_refusal(words);
         if !self.identity.mutations.is_on("shortage_not_reckoned_with") {
             self.segments.withhold();

@@ -167,6 +167,29 @@ fn a_device_that_is_full_before_the_store_refuses_writes_only() {
     }
 }
 
+/// What the device lacks may be back at once, as file descriptors are when a crowd of clients has gone: the first write
+/// that needs it finds out. While the device goes on to give nothing, it is not asked for every write.
+#[test]
+fn a_write_is_refused_only_after_the_device_was_asked_for_it() {
+    let (medium, mut store) = empty();
+    medium.set_capacity_segments(2);
+    idle(&mut store, 20);
+    assert_eq!(medium.taken_segments(), 2);
+    // What the store did by itself has found out that there is no more. Now there is.
+    medium.set_capacity_segments(24);
+    let (end, why) = fill(&mut store, 0, 4_000);
+    assert!(end * 4_000 > 12 * SEGMENT_BYTES, "refused at {end} although there is room: {why:?}");
+    assert!(why.is_some_and(|error| error.kind() == ErrorKind::NoSpace));
+    store.sync().expect("the device works");
+    let requests = medium.counters().requests;
+    for _ in 0..50 {
+        let kind = WriteKind::Put { value: &[7; 4_000], expiry_ms: 0, kind: Default::default() };
+        assert!(write(&mut store, &end.to_le_bytes(), kind).is_err());
+    }
+    let asked = medium.counters().requests - requests;
+    assert!(asked <= 2, "the device was asked {asked} times for 50 writes");
+}
+
 #[test]
 fn a_reserve_without_space_and_a_shortage_that_nobody_reckons_with_are_noticed() {
     for name in ["reserve_without_space", "shortage_not_reckoned_with"] {
