@@ -36,8 +36,10 @@ impl Modules {
                 Err(error) => modules.unparsed.push(Finding::new(path, 0, error)),
             }
         }
+        let listed: Vec<String> = tree.texts().filter_map(|(path, text)| listed_tests(path, text)).collect();
+        let is_listed = |path: &String| listed.iter().any(|folder| path.starts_with(folder));
         let mut roots: BTreeSet<String> =
-            modules.sources.keys().filter(|path| is_root(path)).cloned().collect();
+            modules.sources.keys().filter(|path| is_root(path) && !is_listed(path)).cloned().collect();
         roots.extend(tree.texts().flat_map(|(path, text)| declared_roots(path, text)));
         for path in roots {
             let test_only = is_test_path(&path);
@@ -51,10 +53,11 @@ impl Modules {
         is_test_path(path) || self.reached.get(path).copied().unwrap_or(false)
     }
 
-    /// Files under a `src/` that no target reaches.
+    /// Files under a `src/` or `tests/` that no target reaches.
     pub fn dead(&self) -> impl Iterator<Item = &str> {
         let paths = self.sources.keys().map(String::as_str);
-        paths.filter(|path| path.contains("/src/") && !self.reached.contains_key(*path))
+        let belongs = |path: &str| path.contains("/src/") || path.contains("/tests/");
+        paths.filter(move |path| belongs(path) && !self.reached.contains_key(*path))
     }
 
     fn follow(&mut self, first: Visit) {
@@ -122,12 +125,21 @@ fn is_root(path: &str) -> bool {
     }
 }
 
+/// The folder of the manifest at `path`, and the manifest.
+fn manifest<'a>(path: &'a str, text: &str) -> Option<(&'a str, toml::Table)> {
+    Some((path.strip_suffix("Cargo.toml")?, text.parse().ok()?))
+}
+
+/// The folder of tests of the package at `path`, where cargo looks for none in it by its own rules.
+fn listed_tests(path: &str, text: &str) -> Option<String> {
+    let (directory, manifest) = manifest(path, text)?;
+    let finds = manifest.get("package")?.get("autotests")?.as_bool()?;
+    (!finds).then(|| format!("{directory}tests/"))
+}
+
 /// The targets that the manifest at `path` names itself.
 fn declared_roots(path: &str, text: &str) -> Vec<String> {
-    let Some(directory) = path.strip_suffix("Cargo.toml") else {
-        return Vec::new();
-    };
-    let Ok(manifest) = text.parse::<toml::Table>() else {
+    let Some((directory, manifest)) = manifest(path, text) else {
         return Vec::new();
     };
     let mut targets: Vec<&toml::Value> = manifest.get("lib").into_iter().collect();

@@ -49,6 +49,23 @@ fn a_target_that_the_manifest_names_is_a_root() {
 }
 
 #[test]
+fn where_cargo_finds_no_tests_by_itself_those_that_no_program_names_are_dead() {
+    let tests = [
+        ("crates/a/tests/suite.rs", "mod named;"),
+        ("crates/a/tests/named.rs", ""),
+        ("crates/a/tests/forgotten.rs", ""),
+    ];
+    let manifest = |more: &str| format!("[package]\nname = \"a\"\n{more}\n");
+    let suite = manifest("autotests = false\n[[test]]\nname = \"suite\"\npath = \"tests/suite.rs\"");
+    let of = |manifest: &str| {
+        let all = [&[("crates/a/Cargo.toml", manifest)], &tests[..]].concat();
+        Modules::of(&Tree::of(&all)).dead().map(String::from).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&suite), ["crates/a/tests/forgotten.rs"]);
+    assert_eq!(of(&manifest("")), [""; 0]);
+}
+
+#[test]
 fn paths_lose_their_dots() {
     assert_eq!(normalised("a/./b//../c.rs"), "a/c.rs");
     assert_eq!(normalised("../a"), "../a");

@@ -1,10 +1,6 @@
 //! Who may come in, and what he may do, at the running program.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask, drivers, program, spawn};
+use crate::common::{Folder, PATIENCE, Server, ask, drivers, program, spawn};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use tierstone_client::{Connection, Value};

@@ -1,9 +1,6 @@
 //! `tierstone backup` and `tierstone restore`: of running servers under load, of closed stores, of what a kill leaves.
-#![expect(clippy::expect_used, reason = "test code")]
 
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask, drivers, program, spawn_command};
+use crate::common::{Folder, PATIENCE, Server, ask, drivers, program, spawn_command};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;

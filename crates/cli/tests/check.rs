@@ -1,9 +1,6 @@
 //! `tierstone check` on a running store: the server verifies itself beside its traffic.
-#![expect(clippy::expect_used, reason = "test code")]
 
-mod common;
-
-use common::{Folder, Server, ask, program};
+use crate::common::{Folder, Server, ask, program};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;

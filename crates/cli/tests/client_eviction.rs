@@ -1,10 +1,7 @@
 //! `maxmemory-clients`: when clients take too much memory together, the one that takes most is closed.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask};
+use crate::common;
+use crate::common::{Folder, PATIENCE, Server, ask};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use tierstone_client::Connection;

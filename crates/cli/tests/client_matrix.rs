@@ -3,12 +3,8 @@
 //!
 //! A client that is not here is one `SKIP: …` line; `scripts/prepare.sh` installs them.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::authority::Authority;
-use common::{Folder, PATIENCE, Server};
+use crate::common::authority::Authority;
+use crate::common::{Folder, PATIENCE, Server};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};

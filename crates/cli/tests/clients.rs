@@ -2,11 +2,8 @@
 //!
 //! A client that is not here is one `SKIP: …` line; `scripts/prepare.sh` installs them.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, Server, drivers};
+use crate::common;
+use crate::common::{Folder, Server, drivers};
 use redis::{Commands, TypedCommands};
 use std::io::Write;
 use std::process::{Command, Stdio};

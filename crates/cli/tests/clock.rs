@@ -1,10 +1,6 @@
 //! A wall clock that is set forth and back under a real server: what expires by it, and what does not go by it.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, Server, ask, program, spawn_command};
+use crate::common::{Folder, Server, ask, program, spawn_command};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tierstone_client::Connection;

@@ -1,9 +1,6 @@
 //! Segments that are missing or damaged at the start: the server is refused in words, or serves the rest when told to.
-#![expect(clippy::expect_used, reason = "test code")]
 
-mod common;
-
-use common::{Folder, Server, ask, program, spawn};
+use crate::common::{Folder, Server, ask, program, spawn};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tierstone_client::Value;

@@ -1,10 +1,7 @@
 //! The files of `deploy` fit the program that they deploy.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, program};
+use crate::common;
+use crate::common::{Folder, PATIENCE, program};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,11 +1,7 @@
 //! `tierstone energy`, and joules in `INFO`, metrics and benchmarks. A machine without meters is the usual case;
 //! machines with meters are folders.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, Server, ask, program};
+use crate::common::{Folder, Server, ask, program};
 use serde_json::Value as Json;
 use std::process::Output;
 

@@ -1,10 +1,6 @@
 //! Eviction as clients see it: what goes leaves nothing behind, and what others know of it stays right.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, Server, ask, program, seed, spawn_command};
+use crate::common::{Folder, Server, ask, program, seed, spawn_command};
 use std::collections::BTreeSet;
 use tierstone_base::SeededRandom;
 use tierstone_client::{Connection, Value};

@@ -1,16 +1,9 @@
 //! Faults that a real system answers a real server with: a kernel without io_uring, a disk that neither reads nor
 //! writes.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-#[path = "../../media/tests/support/filter.rs"]
-mod filter;
-mod load;
-
-use common::{Folder, Server, ask, program, seed, spawn};
-use filter::{Refused, refusing};
-use load::{Load, Round};
+use crate::common::{Folder, Server, ask, program, seed, spawn};
+use crate::filter::{Refused, refusing};
+use crate::load::{Load, Round};
 use rustix::process::Signal;
 use std::time::Duration;
 use tierstone_base::SeededRandom;

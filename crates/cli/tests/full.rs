@@ -1,13 +1,9 @@
 //! A file system without room under a real server, and limits that look like one: writes are refused and say why,
 //! reads and deletions go on, and with room again writes do too.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-mod disk;
-
-use common::{Folder, PATIENCE, Server, ask, program, spawn_command};
-use disk::SmallDisk;
+use crate::common;
+use crate::common::{Folder, PATIENCE, Server, ask, program, spawn_command};
+use crate::disk::SmallDisk;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::path::Path;
 use std::time::Duration;

@@ -4,13 +4,9 @@
 //! read) and the last that was sent; MSET and EXEC on keys with one hash tag are there whole or not at all. `relaxed` opens the
 //! gate that holds replies back until they are durable; the same oracle must then find losses.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-mod load;
-
-use common::{Folder, PATIENCE, Server, drivers, seed, spawn};
-use load::{Load, Round};
+use crate::common;
+use crate::common::{Folder, PATIENCE, Server, drivers, seed, spawn};
+use crate::load::{Load, Round};
 use rustix::process::Signal;
 use std::time::Duration;
 use tierstone_base::{Clock, SeededRandom, SystemClock};

@@ -1,10 +1,6 @@
 //! `tierstone lab`: lists, runs, refuses, stops.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, program};
+use crate::common::{Folder, PATIENCE, program};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Output, Stdio};
 use tierstone_base::{Clock, SystemClock};

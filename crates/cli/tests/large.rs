@@ -1,11 +1,8 @@
 //! Large values through a real server: sent and taken in pieces, with bounded memory, and killed on
 //! the way.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask, seed};
+use crate::common;
+use crate::common::{Folder, PATIENCE, Server, ask, seed};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use tierstone_base::{Clock, SeededRandom, SystemClock};

@@ -1,11 +1,8 @@
 //! What is hostile, too much or wrong: malformed requests, too many or too slow peers, a full store,
 //! wrong settings. Each is answered clearly, and others are served meanwhile.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask, program, spawn};
+use crate::common;
+use crate::common::{Folder, PATIENCE, Server, ask, program, spawn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

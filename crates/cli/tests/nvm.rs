@@ -3,13 +3,9 @@
 //!
 //! The files lie on an ordinary file system here: what a store in them survives is the death of the process.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-mod load;
-
-use common::{Folder, PATIENCE, Server, ask, drivers, program, seed, spawn_command};
-use load::{Load, Round};
+use crate::common;
+use crate::common::{Folder, PATIENCE, Server, ask, drivers, program, seed, spawn_command};
+use crate::load::{Load, Round};
 use rustix::process::Signal;
 use std::os::unix::fs::FileExt;
 use tierstone_base::{Clock, SeededRandom, SystemClock};

@@ -1,10 +1,6 @@
 //! What operators see of a real server: slow commands, the commands of all clients, keys that go by themselves.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask};
+use crate::common::{Folder, PATIENCE, Server, ask};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -1,10 +1,6 @@
 //! `tierstone persist`: litmus tests, a real recording imported, its states and its cost, and what is refused.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, program};
+use crate::common::{Folder, program};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::process::Output;

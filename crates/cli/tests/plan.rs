@@ -1,10 +1,6 @@
 //! `tierstone plan`: plans the shipped scenarios, prints and writes, refuses.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, program};
+use crate::common::{Folder, program};
 use std::process::Output;
 
 fn plan(arguments: &[&str]) -> Output {

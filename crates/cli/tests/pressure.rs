@@ -1,13 +1,9 @@
 //! Too much of something that the machine has: connections, descriptors, packets, memory, and a disk that is too
 //! slow. A real server serves on, within its bounds, and says what is wrong.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-mod group;
-
-use common::{Folder, PATIENCE, Server, ask, program, seed, spawn_command};
-use group::Group;
+use crate::common;
+use crate::common::{Folder, PATIENCE, Server, ask, program, seed, spawn_command};
+use crate::group::Group;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

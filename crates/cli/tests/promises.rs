@@ -1,11 +1,7 @@
 //! Promises of the commands that hang on the engine below: WATCH is not tripped by cleaning, SCAN keeps its
 //! word over a restart with another number of shards, and so does what says when keys expire.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, Server, ask};
+use crate::common::{Folder, Server, ask};
 use std::collections::BTreeSet;
 use tierstone_client::Connection;
 

@@ -3,13 +3,8 @@
 //!
 //! The files lie on an ordinary file system here: what a store to them survives is the death of the process.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-mod load;
-
-use common::{Folder, Server, ask, drivers, program, seed, spawn};
-use load::{Load, Round};
+use crate::common::{Folder, Server, ask, drivers, program, seed, spawn};
+use crate::load::{Load, Round};
 use rustix::process::Signal;
 use tierstone_base::SeededRandom;
 use tierstone_client::Value;

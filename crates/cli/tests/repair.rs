@@ -1,10 +1,7 @@
 //! `tierstone check --repair`: what the new store lacks is said where nobody can count it, too; and stores whose newest writes
 //! lie in a redo log are told apart by tools that read none.
-#![expect(clippy::expect_used, reason = "test code")]
 
-mod common;
-
-use common::{Folder, Server, ask, program};
+use crate::common::{Folder, Server, ask, program};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,7 @@
 //! Settings of a real server by file, environment and flag, each over the one before; and the pages of
 //! its HTTP door.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask, program, spawn, spawn_command};
+use crate::common::{Folder, PATIENCE, Server, ask, program, spawn, spawn_command};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,11 +1,8 @@
 //! The load of `bench/soak` with real servers: it finds nothing where all is well, over a SIGKILL too, and
 //! finds what a server loses that acknowledges before writes are durable.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, Server, seed};
+use crate::common;
+use crate::common::{Folder, Server, seed};
 use rustix::process::Signal;
 use tierstone_base::SeededRandom;
 use tierstone_workload::SizeDistribution;

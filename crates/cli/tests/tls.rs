@@ -1,11 +1,7 @@
 //! Clients that speak TLS, and those that should and do not, at the running program.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::authority::Authority;
-use common::{Folder, PATIENCE, Server, ask, drivers, seed, spawn};
+use crate::common::authority::Authority;
+use crate::common::{Folder, PATIENCE, Server, ask, drivers, seed, spawn};
 use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

@@ -1,11 +1,7 @@
 //! The program's own clients speak TLS: bench, load, check and backup of a server that lets nobody else in.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::authority::Authority;
-use common::{Folder, PATIENCE, Server, ask, drivers, program};
+use crate::common::authority::Authority;
+use crate::common::{Folder, PATIENCE, Server, ask, drivers, program};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;

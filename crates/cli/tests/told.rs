@@ -1,8 +1,6 @@
 //! What is given to the program and cannot be, or has no effect, is told; and a start that is refused leaves the store as it was.
 
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask, program, spawn, spawn_command};
+use crate::common::{Folder, PATIENCE, Server, ask, program, spawn, spawn_command};
 use rustix::process::Signal;
 use std::net::TcpListener;
 use std::path::Path;

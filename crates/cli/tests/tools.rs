@@ -1,11 +1,7 @@
 //! The tools of the program as processes: `demo`, `doctor`, `load`, `bench`, `completions`, and what
 //! `--help` tells.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask, program, spawn_command};
+use crate::common::{Folder, PATIENCE, Server, ask, program, spawn_command};
 use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
 use std::io::{BufRead, BufReader, Read};

@@ -1,10 +1,7 @@
 //! The tools speak to a server over its Unix socket.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, ask, program};
+use crate::common;
+use crate::common::{Folder, ask, program};
 use std::path::PathBuf;
 use std::process::Output;
 

@@ -1,14 +1,8 @@
 //! The server on kept images of every earlier format: it serves every key with its expiry, large values too, and goes on
 //! with the store after another start. How the images were made is written beside them.
 
-#![expect(clippy::unwrap_used, reason = "test code")]
-
-mod common;
-#[path = "../../tierstone/tests/support/images.rs"]
-mod images;
-
-use common::{Folder, Server, ask, program, spawn_command};
-use images::{Contents, LARGE, all, expected, unpack};
+use crate::common::{Folder, Server, ask, program, spawn_command};
+use crate::images::{Contents, LARGE, all, expected, unpack};
 use std::path::Path;
 use tierstone_client::{Connection, Value};
 

@@ -1,13 +1,8 @@
 //! Servers on volumes, as real processes: killed at random moments under load, with members that are cut, destroyed
 //! and replaced; and the subcommands that make, examine and repair volumes.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-mod load;
-
-use common::{Folder, Server, ask, program, seed, spawn_command};
-use load::{Load, Round};
+use crate::common::{Folder, Server, ask, program, seed, spawn_command};
+use crate::load::{Load, Round};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;

@@ -1,13 +1,8 @@
 //! Volumes on block devices: loop devices over files, one of which dies under a server. Needs root and loop devices; where
 //! there are none it says so and is skipped.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-mod load;
-
-use common::{Folder, Server, program, seed, spawn_command};
-use load::{Load, Round};
+use crate::common::{Folder, Server, program, seed, spawn_command};
+use crate::load::{Load, Round};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

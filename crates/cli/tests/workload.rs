@@ -1,10 +1,6 @@
 //! `tierstone workload` and `tierstone lab what-if`: from a server's own traffic to a comparison of memories.
 
-#![expect(clippy::expect_used, reason = "test code")]
-
-mod common;
-
-use common::{Folder, PATIENCE, Server, ask, program};
+use crate::common::{Folder, PATIENCE, Server, ask, program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use std::path::Path;

@@ -1,11 +1,8 @@
 //! Overwrites within one group: the newer record takes the older one's place, and nothing shows that.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-mod common;
-
-use common::lives::{Plan, World};
-use common::sampling::caught;
-use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
+use crate::common::lives::{Plan, World};
+use crate::common::sampling::caught;
+use crate::common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::{Choices, Violation};
 use tierstone_engine::{Engine, Verification, Write, WriteKind};

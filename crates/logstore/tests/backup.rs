@@ -1,11 +1,8 @@
 //! Backups of the log store: exactly what counted at the cut, each record once, whatever is written, deleted, cleaned or
 //! dropped meanwhile; and lost with a clear word where the store is full.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::run::{Contents, Run, assert_same, key};
-use common::{Store, fresh, random_settings, small_settings};
+use crate::common::run::{Contents, Run, assert_same, key};
+use crate::common::{Store, fresh, random_settings, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_crash::Mutations;
 use tierstone_engine::backup::PieceKind;

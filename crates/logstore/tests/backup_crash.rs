@@ -1,13 +1,10 @@
 //! Power is lost at any step of a backup that is taken beside writes and cleaning: the store recovers with everything
 //! that was acknowledged; a backup that had come to its end shows its cut, which was durable by then; one that was
 //! broken off holds nothing back after it; and the next life makes its backup since the last whole one.
-#![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
-mod common;
-
-use common::chain::{Chain, Coming};
-use common::lives::{KEYSPACE, Plan, World};
-use common::run::Contents;
+use crate::common::chain::{Chain, Coming};
+use crate::common::lives::{KEYSPACE, Plan, World};
+use crate::common::run::Contents;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use tierstone_base::{ErrorKind, SeededRandom};

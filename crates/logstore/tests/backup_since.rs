@@ -1,12 +1,9 @@
 //! Backups that are made since others: a chain of them shows exactly what counted at the cut of the last one, whatever
 //! came between and beside; and gives no more than what changed.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::chain::{Chain, Coming};
-use common::run::{Contents, Run, assert_same, key};
-use common::{
+use crate::common::chain::{Chain, Coming};
+use crate::common::run::{Contents, Run, assert_same, key};
+use crate::common::{
     Store, flip_bit, fresh, geometry, mutated, random_settings, read, reopen, reopen_after_kill,
     small_settings,
 };

@@ -1,9 +1,7 @@
 //! Batches over the shards of one store: what a clean end, a kill and a check make of them.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, medium, small_settings};
+use crate::common;
+use crate::common::{Store, medium, small_settings};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_crash::Choices;

@@ -1,10 +1,7 @@
 //! Checkpoints of the index: what they save, when they count, and that they never change an answer.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
-#![expect(clippy::print_stdout, reason = "seeds and counts belong in the output of the test")]
 
-mod common;
-
-use common::{Store, medium};
+use crate::common;
+use crate::common::{Store, medium};
 use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Mutations;

@@ -4,12 +4,10 @@
 //!
 //! `TIERSTONE_CRASH_RUNS` sets the runs of each sampled test, `TIERSTONE_CRASH_SEED` which: `bench/explorer --states`
 //! sets both.
-#![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
-mod common;
-
-use common::lives::{Mix, Plan, Work, World};
-use common::sampling;
+use crate::common;
+use crate::common::lives::{Mix, Plan, Work, World};
+use crate::common::sampling;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, sampled_runs, sampled_seed};
 use tierstone_engine::conformance::crashes::{CrashSettings, acknowledged_writes_survive_crashes};
 use tierstone_engine::harness::Harness;

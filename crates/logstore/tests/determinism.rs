@@ -1,9 +1,7 @@
 //! One seed gives one run: two runs of the same work ask the device for the same things, byte for
 //! byte, and get the same answers.
 
-mod common;
-
-use common::lives::{Mix, Plan};
+use crate::common::lives::{Mix, Plan};
 use tierstone_crash::Choices;
 
 /// The trace of a run with batches, cleaning, expiry, loss of power and recovery.

@@ -1,9 +1,6 @@
 //! Eviction: a store that is full takes new keys in the place of old ones, and no key comes back.
-#![expect(clippy::panic, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
+use crate::common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use tierstone_base::ErrorKind;
 use tierstone_engine::conformance::eviction::{self, VALUE_BYTES};
 use tierstone_engine::{Engine, Eviction};

@@ -3,11 +3,8 @@
 //!
 //! Requests complete in order, and pieces of 1 KiB survive whole or not at all, so that blocks are torn; other orders
 //! are sampled in `crash.rs`. What comes before the steps runs without losses of power; so does what comes after.
-#![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
-mod common;
-
-use common::lives::{Plan, World};
+use crate::common::lives::{Plan, World};
 use std::cell::Cell;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught};
 use tierstone_engine::Engine;

@@ -1,9 +1,6 @@
 //! What has expired leaves memory and device by itself: nobody reads it, and nothing waits for want of space.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, mutated, ordered_keyspaces, reopen, reopen_after_kill, small_settings};
+use crate::common::{Store, fresh, mutated, ordered_keyspaces, reopen, reopen_after_kill, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;

@@ -1,10 +1,7 @@
 //! Faults of the device: errors, rot, misdirection, want of space, other formats. Each is told to who
 //! asked, the rest is served, and what can go on goes on.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, medium, open_on, small_settings};
+use crate::common::{Store, fresh, medium, open_on, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId, Position, Result};
 use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::conformance::{self, faults::FaultSettings};

@@ -1,9 +1,6 @@
 //! Stores of earlier formats are served and become ones of this format; newer ones are refused with their number.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, geometry, open_on, read, reopen, small_settings, write};
+use crate::common::{Store, fresh, geometry, open_on, read, reopen, small_settings, write};
 use tierstone_base::checksum::checksum;
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_engine::Engine;

@@ -1,11 +1,8 @@
 //! Full stores: whatever crashes come, deletes and the cleaner go through, and what cannot be written is
 //! refused with the cause, not put off for ever.
-#![expect(clippy::panic, clippy::print_stdout, clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::lives::{KEYSPACE, Mix, Plan, Work, World};
-use common::{Store, fresh, medium, small_settings};
+use crate::common::lives::{KEYSPACE, Mix, Plan, Work, World};
+use crate::common::{Store, fresh, medium, small_settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::{ErrorKind, SeededRandom};

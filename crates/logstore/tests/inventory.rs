@@ -1,9 +1,6 @@
 //! Segments that are not there any more: what the superblock lists is missed, and nothing else is.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, medium, small_settings};
+use crate::common::{Store, medium, small_settings};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};

@@ -1,10 +1,8 @@
 //! Keyspaces that come and go under power cuts: one that was made and written to is there with its keys,
 //! one that was dropped never comes back, and what a cut leaves open is one or the other.
 
-mod common;
-
-use common::lives::Plan;
-use common::ordered_keyspaces;
+use crate::common::lives::Plan;
+use crate::common::ordered_keyspaces;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
 use tierstone_base::{KeyspaceId, SeededRandom};

@@ -1,10 +1,7 @@
 //! Loads: puts that are applied one by one, beside everything else, through crashes.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::lives::{Mix, Plan};
-use common::{Store, fresh, mutated, small_settings};
+use crate::common::lives::{Mix, Plan};
+use crate::common::{Store, fresh, mutated, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::{ExploreSettings, sampled_runs, sampled_seed};
 use tierstone_engine::{Engine, Write, WriteKind};

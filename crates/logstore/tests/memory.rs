@@ -1,9 +1,6 @@
 //! One budget for index and cache: what the index does not use is the cache's, and comes back when keys do.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, small_settings};
+use crate::common::{Store, fresh, small_settings};
 use tierstone_base::KeyspaceId;
 use tierstone_engine::Engine;
 use tierstone_logstore::ShardSettings;

@@ -1,8 +1,7 @@
 //! The log store against the model: random operations, random settings, reopening, cleaning.
 
-mod common;
-
-use common::{fresh, ordered_keyspaces, random_settings, reopen, small_settings};
+use crate::common;
+use crate::common::{fresh, ordered_keyspaces, random_settings, reopen, small_settings};
 use tierstone_base::SeededRandom;
 use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_logstore::OpenSettings;

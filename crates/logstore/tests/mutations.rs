@@ -1,9 +1,7 @@
 //! Every rule of order of the log store, switched off: the explorer must see each.
 
-mod common;
-
-use common::lives::{Mix, Plan, Work, World};
-use common::sampling;
+use crate::common::lives::{Mix, Plan, Work, World};
+use crate::common::sampling;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut};
 

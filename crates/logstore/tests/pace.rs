@@ -1,9 +1,6 @@
 //! Cleaning goes at the pace of writes while there is room, and by itself when nobody writes.
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, small_settings};
+use crate::common::{Store, fresh, small_settings};
 use std::collections::VecDeque;
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Mutations;

@@ -1,10 +1,8 @@
 //! Expiry that was seen does not come back, whatever the wall clock is set to.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::lives::Plan;
-use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
+use crate::common;
+use crate::common::lives::Plan;
+use crate::common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use std::ops::Bound::Unbounded;
 use tierstone_base::KeyspaceId;
 use tierstone_crash::{ExploreSettings, Mutations, assert_caught};

@@ -1,10 +1,8 @@
 //! Ranges of snapshots of ordered keyspaces: exact while keys go, are cleaned and expire; bounded in memory;
 //! ended with a clear word.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, medium, open_on, ordered_keyspaces, reopen_after_kill, small_settings};
+use crate::common;
+use crate::common::{Store, fresh, medium, open_on, ordered_keyspaces, reopen_after_kill, small_settings};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use tierstone_base::{ErrorKind, KeyspaceId, Result};
 use tierstone_crash::Mutations;

@@ -1,10 +1,7 @@
 //! Ranges of an ordered keyspace while the store works: reads under way, writes between pages, damage,
 //! long keys, want of memory.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, medium, open_on, ordered_keyspaces, reopen, small_settings};
+use crate::common::{Store, fresh, medium, open_on, ordered_keyspaces, reopen, small_settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, SeededRandom};

@@ -1,11 +1,9 @@
 //! The redo log in persistent memory: device and region lose power together, at any step of either, and whatever
 //! was answered for after a fence is there. Every rule of order, switched off, is seen.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::lives::{Mix, Plan};
-use common::sampling::{caught, sampled_in_scopes};
+use crate::common;
+use crate::common::lives::{Mix, Plan};
+use crate::common::sampling::{caught, sampled_in_scopes};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::Mutations;

@@ -1,12 +1,9 @@
 //! Checkpoints of the index in the region of the redo log: what they save, when they count, and that no loss of power
 //! or of the region makes one wrong. Every rule, switched off, is seen.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
-#![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
-mod common;
-
-use common::lives::{Mix, Plan};
-use common::sampling::{caught, sampled_in_scopes};
+use crate::common;
+use crate::common::lives::{Mix, Plan};
+use crate::common::sampling::{caught, sampled_in_scopes};
 use std::sync::Arc;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{KeyspaceId, SeededRandom};

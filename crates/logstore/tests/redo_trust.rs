@@ -2,12 +2,10 @@
 //!
 //! That the second holds says every test of `redo.rs`: a store that refuses to open is a violation there. Here its rules
 //! are switched off, and copies of regions are damaged.
-#![expect(clippy::expect_used, clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::lives::{Mix, Plan};
-use common::sampling::caught;
+use crate::common;
+use crate::common::lives::{Mix, Plan};
+use crate::common::sampling::caught;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

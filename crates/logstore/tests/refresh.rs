@@ -1,9 +1,6 @@
 //! Tag bits that the index loses while it grows come back from the summaries.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, small_settings};
+use crate::common::{Store, fresh, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_engine::{Write, WriteKind};
 use tierstone_logstore::PutOff;

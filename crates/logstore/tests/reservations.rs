@@ -1,10 +1,7 @@
 //! Writes whose old records are on the device, with a cache that holds next to nothing: whoever comes
 //! again finds its records still there, and somebody always goes on.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, medium, open_on, small_settings};
+use crate::common::{Store, medium, open_on, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;

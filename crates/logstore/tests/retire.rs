@@ -1,9 +1,6 @@
 //! Eviction by whole segments: what goes with its segment is gone for good, and nothing else goes.
-#![expect(clippy::panic, reason = "test code")]
 
-mod common;
-
-use common::{Store, geometry, mutated, open_on, reopen, small_settings};
+use crate::common::{Store, geometry, mutated, open_on, reopen, small_settings};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

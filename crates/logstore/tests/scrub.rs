@@ -1,10 +1,7 @@
 //! Scrubbing: all that is sealed is read at the rate that was given, and what has rotted is found and told; what was
 //! freed, torn or replaced is not blamed.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::{
+use crate::common::{
     Store, flip_bit, fresh, geometry, mutated, read, reopen, reopen_after_kill, small_settings, write,
 };
 use tierstone_base::{KeyspaceId, SeededRandom};

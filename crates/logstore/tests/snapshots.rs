@@ -1,10 +1,9 @@
 //! Snapshots of the log store: exact under cleaning, bounded, lost with a clear word and never wrong.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::lives::{Mix, Plan};
-use common::{Store, fresh, medium, mutated, open_on, random_settings, reopen_after_kill, small_settings};
+use crate::common::lives::{Mix, Plan};
+use crate::common::{
+    Store, fresh, medium, mutated, open_on, random_settings, reopen_after_kill, small_settings,
+};
 use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_crash::{ExploreSettings, Mutations};

@@ -1,9 +1,6 @@
 //! Space ahead and behind: segments take space before they are needed, and give it back when many stand empty.
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, mutated, small_settings};
+use crate::common::{Store, fresh, mutated, small_settings};
 use tierstone_base::{Error, ErrorKind, KeyspaceId};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;

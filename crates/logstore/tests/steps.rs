@@ -1,9 +1,6 @@
 //! What one step of the background's work does at most. Nothing is timed: the work is counted.
-#![expect(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, small_settings};
+use crate::common::{Store, fresh, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_crash::Mutations;
 use tierstone_engine::{Engine, Write, WriteKind};

@@ -1,10 +1,8 @@
 //! Keys that come and go beside data that stay: their deletions do not fill a store.
-#![expect(clippy::panic, clippy::print_stdout, clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::lives::KEYSPACE;
-use common::{Store, open_on, small_settings};
+use crate::common;
+use crate::common::lives::KEYSPACE;
+use crate::common::{Store, open_on, small_settings};
 use tierstone_base::{ErrorKind, SeededRandom};
 use tierstone_crash::Mutations;
 use tierstone_engine::{Engine, Write, WriteKind};

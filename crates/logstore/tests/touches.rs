@@ -1,12 +1,9 @@
 //! A change of expiry leaves the value where it is: what is written, read, recovered, cleaned, swept, moved and
 //! saved then.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code; counts belong in the output")]
 
-mod common;
-
-use common::lives::{Mix, Plan, TOUCH, Work};
-use common::sampling::caught;
-use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
+use crate::common::lives::{Mix, Plan, TOUCH, Work};
+use crate::common::sampling::caught;
+use crate::common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_crash::{ExploreSettings, Mutations, sampled_runs, sampled_seed};

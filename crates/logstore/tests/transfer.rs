@@ -1,11 +1,8 @@
 //! Split, Merge and Compact: nothing is lost or brought back, whoever writes meanwhile and wherever a
 //! crash comes.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::lives::{Mix, Plan};
-use common::{Store, fresh, medium, open_on, random_settings, small_settings};
+use crate::common::lives::{Mix, Plan};
+use crate::common::{Store, fresh, medium, open_on, random_settings, small_settings};
 use std::collections::BTreeMap;
 use tierstone_base::{ErrorKind, KeyspaceId, Position, SeededRandom};
 use tierstone_crash::{Choices, ExploreSettings, Mutations};

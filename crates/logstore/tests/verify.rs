@@ -1,9 +1,6 @@
 //! A shard verifies itself while it serves: it finds what is damaged, and only that.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, flip_bit, fresh, geometry, read, reopen, small_settings};
+use crate::common::{Store, flip_bit, fresh, geometry, read, reopen, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_engine::{Engine, Verification};
 use tierstone_media::{BLOCK_BYTES, Wait};

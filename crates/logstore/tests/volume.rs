@@ -1,10 +1,7 @@
 //! The log store on volumes: power is lost at any completion of any disk, a disk dies at any moment, and
 //! disks sleep and wake while it works. Whatever was acknowledged is there.
-#![expect(clippy::expect_used, reason = "test code")]
 
-mod common;
-
-use common::{geometry, keyspaces, small_settings};
+use crate::common::{geometry, keyspaces, small_settings};
 use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Choices;

@@ -1,10 +1,7 @@
 //! The shipped scenarios in every form: each can be written as CSV and gives the same report; each page opens without a
 //! network.
 
-#![expect(clippy::unwrap_used, reason = "test code")]
-
-mod common;
-
+use crate::common;
 use tierstone_plan::description::{Description, Form};
 use tierstone_plan::{html, scenario};
 use toml::{Table, Value};

@@ -1,8 +1,7 @@
 //! Shipped descriptions with mistakes put into them: a plan answers with a report of finite numbers, or says
 //! what is wrong.
 
-mod common;
-
+use crate::common;
 use tierstone_base::{ErrorKind, SeededRandom};
 use tierstone_plan::{Description, Report, html, scenario};
 

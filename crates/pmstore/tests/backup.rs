@@ -1,10 +1,8 @@
 //! Backups of the store in persistent memory: exactly what counted at the cut, each record once, whatever is written,
 //! deleted, cleaned, expired or dropped meanwhile; bounded in memory, and lost with a clear word where nobody takes them.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, open_one, random_settings, reopen_after_kill, small_settings};
+use crate::common;
+use crate::common::{Store, fresh, open_one, random_settings, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};

@@ -1,11 +1,8 @@
 //! Power is lost at any step beside a backup: the store recovers with everything that was acknowledged, and what a whole
 //! backup shows was durable by then. Backups over the lives of a store whose blocks are cleaned, that makes checkpoints,
 //! or that has two shards.
-#![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
-mod common;
-
-use common::lives::{Mix, Plan, caught, sampled};
+use crate::common::lives::{Mix, Plan, caught, sampled};
 use std::sync::atomic::Ordering;
 
 /// Blocks are cleaned all the time.

@@ -1,10 +1,8 @@
 //! Barriers whose lack shows only in a history that is written for it. What lies in a free segment may be anything, also
 //! what looks like a block of this store.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, always_checkpoint, flip_bit, fresh, machine_of, open_all, small_settings};
+use crate::common;
+use crate::common::{Store, always_checkpoint, flip_bit, fresh, machine_of, open_all, small_settings};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};

@@ -1,9 +1,7 @@
 //! Checkpoints of the index: what an opening takes in of them, what it reads, and that a damaged or an old one is none.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{
+use crate::common;
+use crate::common::{
     Store, always_checkpoint, fresh, keyspaces, open_one, random_settings, reopen, reopen_after_kill,
     small_settings,
 };

@@ -4,10 +4,8 @@
 //!
 //! `TIERSTONE_CRASH_RUNS` sets the runs of each sampled test, `TIERSTONE_CRASH_SEED` which.
 
-mod common;
-
-use common::lives::{Mix, Plan, caught, sampled};
-use common::{machine_of, open_all};
+use crate::common::lives::{Mix, Plan, caught, sampled};
+use crate::common::{machine_of, open_all};
 use tierstone_base::KeyspaceId;
 use tierstone_crash::{
     Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, assert_caught, explore,

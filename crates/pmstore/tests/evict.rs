@@ -1,9 +1,6 @@
 //! Eviction: a store that is full takes new keys in the place of old ones, and no key comes back.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, fresh, open_all, open_one, reopen, reopen_after_kill, small_settings};
+use crate::common::{Store, fresh, open_all, open_one, reopen, reopen_after_kill, small_settings};
 use std::sync::Arc;
 use tierstone_base::ErrorKind;
 use tierstone_crash::Mutations;

@@ -1,8 +1,7 @@
 //! Expiry: what was shown as past stays past, over crashes and clocks that are set back.
 
-mod common;
-
-use common::{machine_of, open_one, small_settings};
+use crate::common;
+use crate::common::{machine_of, open_one, small_settings};
 use tierstone_base::KeyspaceId;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
 use tierstone_engine::{Engine, Write, WriteKind};

@@ -1,9 +1,7 @@
 //! Full stores, long values, what is refused and with which words.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{
+use crate::common;
+use crate::common::{
     Store, flip_bit, fresh, machine, machine_settings, open_all, open_one, reopen, reopen_after_kill,
     small_settings,
 };

@@ -1,9 +1,7 @@
 //! Long values whose lengths change: segments in which little is left are emptied for others.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{Store, flip_bit, fresh, open_all, reopen, reopen_after_kill, small_settings};
+use crate::common;
+use crate::common::{Store, flip_bit, fresh, open_all, reopen, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};

@@ -1,10 +1,8 @@
 //! What was lost or has rotted takes nothing else with it: not what is written after a loss that was accepted, nor what is
 //! served beside it.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{
+use crate::common;
+use crate::common::{
     Store, flip_bit, fresh, open_all, open_one, reopen, reopen_after_kill, small_settings, table_and_data,
 };
 use std::sync::Arc;

@@ -1,9 +1,7 @@
 //! After a loss that was accepted: keys that lie with their values, their older versions, and stores without room.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{
+use crate::common;
+use crate::common::{
     Store, cut_while_opened, flip_bit, fresh, machine_of, open_all, open_one, reopen, reopen_after_kill,
     small_settings, table_and_data, word_at,
 };

@@ -1,8 +1,6 @@
 //! The engine against the model: random operations, random settings, reopening, cleaning.
 
-mod common;
-
-use common::{
+use crate::common::{
     Store, fresh, keyspaces, machine, open_all, random_settings, reopen, reopen_after_kill, small_settings,
 };
 use tierstone_base::{ErrorKind, SeededRandom};

@@ -1,10 +1,8 @@
 //! Snapshots of the store in persistent memory: exact under cleaning, bounded, lost with a clear word and never wrong.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::lives::{Mix, Plan, sampled};
-use common::{Store, fresh, random_settings, reopen_after_kill, small_settings};
+use crate::common;
+use crate::common::lives::{Mix, Plan, sampled};
+use crate::common::{Store, fresh, random_settings, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use std::ops::Bound::Unbounded;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result, SeededRandom};

@@ -3,12 +3,9 @@
 //! That the second holds says every test of `crash.rs`: a store that refuses to open is a violation there. Here its
 //! rules are switched off, and bits are flipped in copies of regions.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code; counts belong in its output")]
-
-mod common;
-
-use common::lives::{Mix, Plan, caught};
-use common::{flip_bit, machine, open_all, reopen, small_settings};
+use crate::common;
+use crate::common::lives::{Mix, Plan, caught};
+use crate::common::{flip_bit, machine, open_all, reopen, small_settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};

@@ -1,10 +1,8 @@
 //! A record and the cleaner's copy of it, which names another place for the long value: both are left by a process that is
 //! killed before the life of the old one's block ends.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod common;
-
-use common::{
+use crate::common;
+use crate::common::{
     Store, cut_while_opened, flip_bit, machine_of, open_all, small_settings, table_and_data, word_at,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -2,11 +2,7 @@
 //!
 //! What single requests answer is compared with Redis in `redis_comparison.rs`.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::Server;
+use crate::support::Server;
 use tierstone_base::{Now, SeededRandom};
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_redis::{

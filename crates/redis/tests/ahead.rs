@@ -1,10 +1,6 @@
 //! Requests whose keys' positions were found before they are carried out.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::Server;
+use crate::support::Server;
 use tierstone_base::KeyHasher;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_redis::{Args, Outcome};

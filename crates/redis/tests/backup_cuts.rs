@@ -1,13 +1,9 @@
 //! The cut of a backup lies between batches, whatever is under way on several shards and however late
 //! their messages are.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
+use crate::support::{Server, parse_all};
 use std::collections::BTreeMap;
-use support::fetching_engine::{FetchingEngine, Trouble};
-use support::{Server, parse_all};
 use tierstone_base::SeededRandom;
 use tierstone_redis::ConnectionId;
 use tierstone_store::backup::{BackupReader, Taken};

@@ -1,12 +1,8 @@
 //! Commands and transactions over several shards beside FLUSHDB, FLUSHALL and SWAPDB, whose changes come to the shards at
 //! different times.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::fetching_engine::{FetchingEngine, Trouble};
-use support::{Server, parse_all};
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
+use crate::support::{Server, parse_all};
 use tierstone_base::SeededRandom;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_store::{DatabaseMap, MapChange};

@@ -1,11 +1,7 @@
 //! `DUMP` and `RESTORE` at their bounds.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::Server;
-use support::large::limited;
+use crate::support::Server;
+use crate::support::large::limited;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_wire::resp::Value;
 

@@ -1,13 +1,8 @@
 //! Requests that somebody thought of: wrong arities, options that exclude each other, values at the ends of their ranges.
 //! The same to a Redis server of this machine and to this crate, in both protocols; replies are compared byte by byte.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(dead_code, reason = "each test file uses its part of the support")]
-
-mod support;
-
-use support::both::Both;
-use support::parse_all;
+use crate::support::both::Both;
+use crate::support::parse_all;
 
 /// One a line; `\s` is a space within a word, `""` an empty word.
 const REQUESTS: &str = include_str!("edge_requests.txt");

@@ -1,13 +1,10 @@
 //! Plain requests whose keys other shards have: in bundles there and back, each answered once, none before what it has
 //! observed is durable.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support;
+use crate::support::Server;
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
 use std::collections::BTreeMap;
-use support::Server;
-use support::fetching_engine::{FetchingEngine, Trouble};
 use tierstone_base::{Now, SeededRandom};
 use tierstone_engine::Engine;
 use tierstone_engine::map_engine::MapEngine;

@@ -1,10 +1,6 @@
 //! Commands and transactions over several shards that need keys which their words do not tell, or tell of another database.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::{Server, parse_all};
+use crate::support::{Server, parse_all};
 use tierstone_base::SeededRandom;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_wire::resp::Value;

@@ -1,13 +1,10 @@
 //! Keyspace notifications: those of Redis for every command, and never of what a crash can take back.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::Server;
-use support::both::Both;
-use support::fetching_engine::{FetchingEngine, Trouble};
-use support::random_requests::words;
+use crate::support;
+use crate::support::Server;
+use crate::support::both::Both;
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
+use crate::support::random_requests::words;
 use tierstone_engine::Engine;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_redis::ConnectionId;

@@ -1,14 +1,11 @@
 //! Commands that go through large values: what they answer, how much of them is in memory meanwhile, and
 //! that nothing is left of what did not come to its end.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support;
+use crate::support::Server;
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
+use crate::support::large::{assert_all_given_back, chunks, limited, upload};
 use std::collections::BTreeMap;
-use support::Server;
-use support::fetching_engine::{FetchingEngine, Trouble};
-use support::large::{assert_all_given_back, chunks, limited, upload};
 use tierstone_base::SeededRandom;
 use tierstone_engine::Engine;
 

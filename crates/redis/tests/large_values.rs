@@ -1,13 +1,10 @@
 //! Strings in chunks: the same answers as strings in one record, only the chunks in question touched,
 //! and all space given back.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::Server;
-use support::fetching_engine::{FetchingEngine, Trouble};
-use support::large::{self, assert_all_given_back, chunks, rest, upload};
+use crate::support;
+use crate::support::Server;
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
+use crate::support::large::{self, assert_all_given_back, chunks, rest, upload};
 use tierstone_base::SeededRandom;
 use tierstone_engine::Engine;
 use tierstone_engine::map_engine::MapEngine;

@@ -1,13 +1,9 @@
 //! `LATENCY` and the percentiles of `INFO`: of all shards together.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support::Server;
+use crate::support::both::Both;
+use crate::support::random_requests::words;
 use std::collections::BTreeMap;
-use support::Server;
-use support::both::Both;
-use support::random_requests::words;
 use tierstone_base::CountingClock;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_redis::ConnectionId;

@@ -1,10 +1,7 @@
 //! Requests whose own work is long: others are served between, and what is one piece has a bound.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::Server;
+use crate::support;
+use crate::support::Server;
 use tierstone_base::Now;
 use tierstone_engine::Engine;
 use tierstone_engine::map_engine::MapEngine;

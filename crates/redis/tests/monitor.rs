@@ -1,14 +1,11 @@
 //! `MONITOR`: every command of every shard, in Redis's words, and nothing that is secret.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support;
+use crate::support::Server;
+use crate::support::both::Both;
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
+use crate::support::random_requests::words;
 use std::collections::BTreeMap;
-use support::Server;
-use support::both::Both;
-use support::fetching_engine::{FetchingEngine, Trouble};
-use support::random_requests::words;
 use tierstone_engine::Engine;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_redis::ConnectionId;

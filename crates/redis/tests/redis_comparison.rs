@@ -4,13 +4,10 @@
 //! The server listens on a Unix socket of its own, so that no two tests meet. `TIERSTONE_REDIS_SERVER` names its
 //! program (default: `redis-server`). Where there is none the test says so and passes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support;
+use crate::support::both::{Both, wall_ms};
+use crate::support::random_requests::{is_outside_transactions, request, words};
 use std::collections::BTreeSet;
-use support::both::{Both, wall_ms};
-use support::random_requests::{is_outside_transactions, request, words};
 use tierstone_base::SeededRandom;
 use tierstone_wire::resp::Value;
 

@@ -1,9 +1,6 @@
 //! Sequences of commands beside a model, as the fuzz target `commands` makes them, from random bytes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support;
 use tierstone_base::SeededRandom;
 
 #[test]

@@ -1,10 +1,6 @@
 //! What clients of several shards change at the same time: afterwards all shards have the same.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
-use support::Server;
+use crate::support::Server;
 use tierstone_base::SeededRandom;
 use tierstone_engine::map_engine::MapEngine;
 

@@ -1,14 +1,9 @@
 //! What `INFO` counts of commands and connections, and what `CLIENT LIST` says of connections.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(dead_code, reason = "each test file uses its part of the support")]
-
-mod support;
-
+use crate::support::Server;
+use crate::support::both::Both;
+use crate::support::random_requests::words;
 use std::collections::BTreeMap;
-use support::Server;
-use support::both::Both;
-use support::random_requests::words;
 use tierstone_base::CountingClock;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_redis::clients::BufferSizes;

@@ -1,13 +1,9 @@
 //! Conversations whose answers are known from Redis's documentation. What needs no connection state
 //! beyond one request is compared with Redis itself in `redis_comparison.rs`.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
+use crate::support::{Server, parse_all};
 use std::collections::BTreeSet;
-use support::fetching_engine::{FetchingEngine, Trouble};
-use support::{Server, parse_all};
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_redis::{Args, Outcome};
 use tierstone_wire::resp::Value;

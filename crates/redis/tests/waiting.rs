@@ -1,14 +1,10 @@
 //! Requests that wait: for records, locks, other shards. Whatever has to wait, the answers are those
 //! of a server in which nothing ever does.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support::fetching_engine::{FetchingEngine, Trouble};
+use crate::support::random_requests::{is_outside_transactions, request, words};
+use crate::support::{Server, parse_all};
 use std::collections::BTreeMap;
-use support::fetching_engine::{FetchingEngine, Trouble};
-use support::random_requests::{is_outside_transactions, request, words};
-use support::{Server, parse_all};
 use tierstone_base::SeededRandom;
 use tierstone_engine::Engine;
 use tierstone_engine::map_engine::MapEngine;

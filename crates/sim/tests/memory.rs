@@ -2,9 +2,7 @@
 //! the device lose power together, in the middle of a turn too. `TIERSTONE_SIM_SEEDS=N` runs N seeds instead of a few;
 //! `SEED=…` repeats one and prints what its clients saw.
 
-mod common;
-
-use common::{Sums, noticed_in, number, run, run_all, seeds};
+use crate::common::{Sums, noticed_in, number, run, run_all, seeds};
 use tierstone_crash::Mutations;
 use tierstone_sim::{End, Ground, Simulation, SimulationSettings};
 

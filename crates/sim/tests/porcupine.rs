@@ -2,8 +2,6 @@
 //! with a stale read, a lost write or a read of the future in them, and must say the same of each. `SEED=…` repeats
 //! a run. Without Go, or where its module cannot be had, this is skipped with the reason.
 
-#![expect(clippy::unwrap_used, reason = "test code")]
-
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -255,7 +253,7 @@ fn our_checker_and_porcupine_say_the_same_of_right_and_of_wrong_histories() {
     let Some(program) = program("random") else { return };
     let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| SeededRandom::system_seed().unwrap());
-    println!("SEED={seed} cargo test -p tierstone-sim --test porcupine repeats it");
+    println!("SEED={seed} cargo test -p tierstone-sim --test suite porcupine repeats it");
     let mut random = SeededRandom::new(seed);
     let mut histories = Vec::new();
     for fault in [Fault::Nothing, Fault::Stale, Fault::Lost, Fault::Future] {

@@ -1,9 +1,7 @@
 //! Whole nodes, seed by seed. `TIERSTONE_SIM_SEEDS=N` runs N seeds instead of a few; `SEED=…` repeats one
 //! and prints what its clients saw.
 
-mod common;
-
-use common::{noticed, noticed_in, number, run, run_all, seeds};
+use crate::common::{noticed, noticed_in, number, run, run_all, seeds};
 use tierstone_crash::Mutations;
 use tierstone_sim::{End, Ground, Simulation, SimulationSettings};
 

@@ -1,16 +1,9 @@
 //! Batches of the shared handle over several shards: whole in every snapshot, whole after a kill.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "test code; the counts go to the parent process"
-)]
 
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{TemporaryDirectory, backends};
 use tierstone::{Batch, DatabaseOptions, SharedStore};
 
 const WRITERS: u32 = 4;

@@ -1,15 +1,9 @@
 //! Backups of both handles, beside writers, and the stores that are made of them.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
-
-#[path = "support/changes.rs"]
-mod changes;
-mod support;
-
-use changes::{FAR_MS, change, contents, options_of, root};
+use crate::changes::{FAR_MS, change, contents, options_of, root};
+use crate::support::{TemporaryDirectory, backends};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{TemporaryDirectory, backends};
 use tierstone::{
     Backup, BackupWriter, Batch, DatabaseOptions, ErrorKind, Expiry, IndexKind, PutOptions, SharedStore,
     Store, restore, restore_stream, verify_backup, verify_backup_stream,

@@ -1,14 +1,8 @@
 //! Backups that are made since others: chains of them are restored as what the store held, and nothing else is taken for one.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
-
-#[path = "support/changes.rs"]
-mod changes;
-mod support;
-
-use changes::{Contents, FAR_MS, change, contents, options_of, root};
+use crate::changes::{Contents, FAR_MS, change, contents, options_of, root};
+use crate::support::{TemporaryDirectory, backends};
 use std::path::{Path, PathBuf};
-use support::{TemporaryDirectory, backends};
 use tierstone::{
     BackupWriter, Batch, DatabaseOptions, ErrorKind, Expiry, IndexKind, PutOptions, SharedStore, Store,
     backup_base, restore, restore_stream, restore_with, verify_backup, verify_backup_with,

@@ -1,10 +1,7 @@
 //! Batches over several shards of a store that is cleaned all the time: each is taken, whole.
-#![expect(clippy::expect_used, clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::collections::{BTreeMap, BTreeSet};
-use support::{TemporaryDirectory, backends};
 use tierstone::{Batch, DatabaseOptions, SharedStore, Store};
 use tierstone_base::SeededRandom;
 use tierstone_media::file::FileBackend;

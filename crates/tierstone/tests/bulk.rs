@@ -1,11 +1,7 @@
 //! Bulk loads of both handles beside a plain map.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
-
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::collections::BTreeMap;
-use support::{TemporaryDirectory, backends};
 use tierstone::{BulkOptions, DatabaseOptions, PutOptions, SharedStore, Store};
 use tierstone_base::{ErrorKind, Result, SeededRandom};
 

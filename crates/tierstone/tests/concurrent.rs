@@ -1,11 +1,7 @@
 //! Many threads and many answers under way on one shared handle.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
-
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use support::{TemporaryDirectory, backends};
 use tierstone::{Batch, DatabaseOptions, SharedStore};
 use tierstone_base::{ErrorKind, SeededRandom};
 

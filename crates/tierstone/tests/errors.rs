@@ -1,10 +1,6 @@
 //! What goes wrong and how it is told, on both handles and both back-ends.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails its test")]
-
-mod support;
-
-use support::{TemporaryDirectory, backends};
+use crate::support::{TemporaryDirectory, backends};
 use tierstone::{Batch, Cursor, DatabaseOptions, SharedStore, Store};
 use tierstone_base::{ErrorKind, Result};
 use tierstone_media::file::FileBackend;

@@ -1,12 +1,8 @@
 //! Random operations on both handles against a plain map, with openings in between.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
-
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
-use support::{TemporaryDirectory, backends};
 use tierstone::{Batch, Cursor, DatabaseOptions, Expiry, IndexKind, Prefix, PutOptions, SharedStore, Store};
 use tierstone_base::{ErrorKind, Result, SeededRandom};
 

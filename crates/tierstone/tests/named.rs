@@ -1,11 +1,7 @@
 //! Keyspaces with names, on both handles: made, kept, listed, dropped.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails its test")]
-
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::collections::BTreeMap;
-use support::{TemporaryDirectory, backends};
 use tierstone::{Batch, DatabaseOptions, IndexKind, KeyspaceInfo, KeyspaceOptions, SharedStore, Store};
 use tierstone_base::{ErrorKind, SeededRandom};
 

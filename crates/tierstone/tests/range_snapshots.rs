@@ -1,11 +1,7 @@
 //! Ranges of one moment beside writers on many threads, and how they end.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails its test")]
-
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{TemporaryDirectory, backends};
 use tierstone::{
     Batch, DatabaseOptions, Entry, ErrorKind, IndexKind, KeyspaceOptions, Prefix, Result, ShardSettings,
     SharedStore, Store,

@@ -1,12 +1,8 @@
 //! Small stores of lone commits, opened with other numbers of shards now and then.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
-
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::{TemporaryDirectory, backends};
 use tierstone::{DatabaseOptions, Store};
 use tierstone_base::SeededRandom;
 

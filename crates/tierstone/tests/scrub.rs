@@ -1,9 +1,6 @@
 //! The setting of the library that has stores scrubbed, through both handles, on real files.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod support;
-
-use support::{TemporaryDirectory, backends};
+use crate::support::{TemporaryDirectory, backends};
 use tierstone::{DatabaseOptions, SharedStore, Store};
 
 #[test]

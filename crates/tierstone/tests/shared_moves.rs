@@ -1,16 +1,12 @@
 //! Split, Merge and Compact of shared handles beside threads that read and write.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails its test")]
-
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll, Wake};
-use support::{TemporaryDirectory, backends};
 use tierstone::{
     Answer, DatabaseOptions, ErrorKind, KeyspaceOptions, MovePhase, MoveProgress, MoveReport, Result,
     SharedStore,

@@ -1,12 +1,8 @@
 //! Snapshots of the shared handle beside writers on many threads.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails its test")]
-
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{TemporaryDirectory, backends};
 use tierstone::{DatabaseOptions, SharedSnapshot, SharedStore};
 
 const WRITERS: u64 = 4;

@@ -2,16 +2,10 @@
 //! opened, hold everything, go on as any store and are of the present format afterwards. How they were made is written
 //! beside them.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
-
-#[path = "support/images.rs"]
-mod images;
-mod support;
-
-use images::{Contents, LARGE, all, expected, unpack};
+use crate::images::{Contents, LARGE, all, expected, unpack};
+use crate::support::TemporaryDirectory;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use support::TemporaryDirectory;
 use tierstone::{DatabaseOptions, FileBackend, RedoOptions, Store, restore, verify_backup};
 use tierstone_logstore::format::superblock::VERSION;
 

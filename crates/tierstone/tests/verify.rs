@@ -1,12 +1,9 @@
 //! Stores verify themselves while they serve, through both handles, on real files.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
-mod support;
-
+use crate::support::{TemporaryDirectory, backends};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use support::{TemporaryDirectory, backends};
 use tierstone::{DatabaseOptions, SharedStore, Store};
 
 fn options(directory: &TemporaryDirectory) -> DatabaseOptions {

@@ -1,11 +1,7 @@
 //! Discards (TRIM): what they leave, that parity and mirrors stay right through crashes in the middle of them, and that
 //! sleeping pairs get them later.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
 use tierstone_media::sim::{PowerCut, StaleRange};
 use tierstone_media::{BlockDevice, Geometry, IoKind, IoRequest, SimSettings};

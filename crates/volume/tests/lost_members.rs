@@ -1,10 +1,6 @@
 //! Members that were away, that cannot be told, or that cannot be read: what an opening believes and repairs.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};
 use tierstone_media::{BlockDevice, IoBuffer, IoKind, IoRequest};

@@ -1,10 +1,6 @@
 //! Pairs that sleep whole: which disks are asked, what ranges say, what is copied, and disks lost on the way.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::sync::{Arc, Mutex};
 use tierstone_base::SeededRandom;
 use tierstone_crash::Choices;

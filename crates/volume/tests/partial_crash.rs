@@ -3,11 +3,7 @@
 //! device. What was acknowledged is there, so it was on two non-volatile places at every moment; and what
 //! was declared is still declared.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
 use tierstone_media::sim::PowerCut;
 use tierstone_media::{BlockDevice, Geometry};

@@ -1,10 +1,6 @@
 //! Volumes of every level: the device's contract, failures, rebuilding, and what is refused at opening.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use tierstone_base::ErrorKind;
 use tierstone_media::conformance::{self, ConformanceMedium};
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};

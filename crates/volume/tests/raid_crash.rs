@@ -1,11 +1,7 @@
 //! Loss of power at every durable completion of a volume's members, in every order, with every legal
 //! outcome sampled; and loss of a member on top of it.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
 use tierstone_media::BlockDevice;
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};

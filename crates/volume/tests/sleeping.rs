@@ -1,10 +1,6 @@
 //! Pairs that sleep: what is asked of which disk, buffers that fill or fail, disks lost while asleep.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::sync::{Arc, Mutex};
 use tierstone_base::SeededRandom;
 use tierstone_crash::Mutations;

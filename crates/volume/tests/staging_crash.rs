@@ -2,11 +2,7 @@
 //! step that makes something durable, with every legal outcome sampled: lines or words of the memory, sectors of the
 //! devices. Then any one of them is lost. What was acknowledged is there.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::rc::Rc;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
 use tierstone_media::region::Region;

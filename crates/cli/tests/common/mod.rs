@@ -2,7 +2,6 @@
 //!
 //! Nothing outlives its test: a dropped [`Server`] is killed, a dropped [`Folder`] is removed.
 
-#![expect(clippy::expect_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod authority;

@@ -1,5 +1,4 @@
 //! Explorations that several files make alike.
-#![allow(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
 use super::lives::{KEYSPACE, Mix, Plan, Work, World};
 use std::ops::Bound::Unbounded;

@@ -1,5 +1,4 @@
 //! Makes small stores in the persistent memory of a simulated machine.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod lives;

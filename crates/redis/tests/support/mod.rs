@@ -1,7 +1,5 @@
 //! Servers in one thread: any number of shards, connections and an engine that makes requests wait.
 
-#![expect(dead_code, reason = "each test file uses a part of the support")]
-
 pub mod both;
 pub mod fetching_engine;
 pub mod large;

@@ -1,6 +1,5 @@
 //! Several simulated devices with one power switch, and what must hold of a volume on them.
 #![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::expect_used, reason = "tests")]
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
