@@ -109,12 +109,15 @@ impl LogShard {
             let from = (completion.offset - begin) as usize;
             let bytes = buffer.get(location.offset() - from..).unwrap_or_default();
             // A length that is not true is found out when the record is verified.
-            let len = record::decode_header(bytes).map_or(asked, |header| header.record_len().min(asked));
-            let bytes = bytes.get(..len).unwrap_or(bytes);
+            let header = record::decode_header(bytes);
+            let len = header.map_or(asked, |header| header.record_len().min(asked));
             let (start, end) = self.blocks_around(location, len);
-            // Around the record is what an earlier user of the buffer left: nobody looks there.
             let mut own = self.buffers.take(end - start);
             let place = location.offset() - start;
+            // A record that is longer than was asked for is looked at as far as these blocks go. Around the record is what
+            // an earlier user of the buffer left: nobody looks there.
+            let len = header.map_or(usize::MAX, |header| header.record_len()).min(end - start - place);
+            let bytes = bytes.get(..len).unwrap_or(bytes);
             own[place..place + bytes.len()].copy_from_slice(bytes);
             self.record_read(
                 location,

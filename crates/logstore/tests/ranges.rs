@@ -402,3 +402,25 @@ fn a_run_that_cannot_be_read_harms_only_what_lies_there() {
     // A block holds some eleven of them.
     assert!((480..500).contains(&found.len()), "{} of 500", found.len());
 }
+
+/// Records are read so far ahead at first; what is left of one that is longer comes with a second read, although all of the
+/// first one's blocks were read.
+#[test]
+fn records_that_end_in_the_block_after_what_is_read_ahead_are_whole() {
+    let medium = medium(1 << 20, 16);
+    let (mut store, _) = open_on(medium.device(), &uncached()).unwrap();
+    let value = |number: u32| vec![number as u8 | 1; 15_000 + 100 * number as usize];
+    for number in 0..80 {
+        store.put(SPACE, &key(number), &value(number)).unwrap();
+    }
+    let mut store = reopen(store, &medium, &uncached());
+    for _ in 0..3 {
+        let (_, found) = walk(&mut store);
+        assert_eq!(found.len(), 80);
+        for (number, (found, value_found)) in (0..).zip(found) {
+            assert_eq!((found, value_found.len()), (key(number), value(number).len()));
+            assert!(value_found == value(number), "the value of key {number} is another");
+        }
+    }
+    assert_eq!(store.engine.statistics().corrupt_reads, 0);
+}

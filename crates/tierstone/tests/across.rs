@@ -128,7 +128,7 @@ fn batches_are_whole_after_kills() {
     let path = &options.directories[0];
     for round in 0..4u32 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_child_that_writes_batches", "--nocapture"])
+            .args(["--exact", "across::a_child_that_writes_batches", "--nocapture"])
             .env(DIRECTORY, path)
             .stdout(Stdio::piped())
             .spawn()

@@ -19,6 +19,7 @@ mod batches;
 mod bulk;
 mod concurrent;
 mod errors;
+mod features;
 mod model;
 mod named;
 mod range_snapshots;

@@ -2,8 +2,8 @@
 //!
 //! A shard that would take its part now votes, and stands still: it serves nobody and does not step. When
 //! all stand still together, each writes its part; no part is ever taken back. One that stands still for
-//! too long takes its vote back, steps, and votes again. From there on the engines' ticket decides, as for
-//! batches of the local handle.
+//! too long takes its vote back, steps, and votes again, and wakes the others then: they stand still no more either, and
+//! would come each in its own time. From there on the engines' ticket decides, as for batches of the local handle.
 //!
 //! Invariants:
 //! 1. Either every shard writes its part or none: the last vote and a withdrawal exclude each other.
@@ -30,6 +30,8 @@ pub(super) struct Across {
 #[derive(Debug, Default)]
 struct State {
     votes: usize,
+    /// Whether some shard has taken its vote back.
+    is_repeated: bool,
     verdict: Verdict,
 }
 
@@ -106,7 +108,12 @@ impl Seat {
             self.across.wake_all();
             return Verdict::Goes;
         }
-        state.verdict
+        let (verdict, is_repeated) = (state.verdict, state.is_repeated);
+        drop(state);
+        if is_repeated {
+            self.across.wake_all();
+        }
+        verdict
     }
 
     /// This shard wants to step; it may only if this gives [`Verdict::Waits`].
@@ -114,6 +121,7 @@ impl Seat {
         let mut state = self.across.state();
         if state.verdict == Verdict::Waits {
             state.votes -= 1;
+            state.is_repeated = true;
         }
         state.verdict
     }
@@ -168,6 +176,19 @@ mod tests {
         assert_eq!(seats[1].verdict(), Verdict::Goes);
         assert_eq!(seats[1].withdraw(), Verdict::Goes, "too late");
         assert!(!seats[1].refuse(closed()));
+    }
+
+    #[test]
+    fn who_votes_after_a_vote_was_taken_back_wakes_the_others() {
+        let (sleepers, wakers): (Vec<_>, Vec<_>) = (0..2).map(|_| Sleeper::new().unwrap()).unzip();
+        let (reply, _answer) = Answer::new();
+        let seats = Across::seats(1, wakers, reply);
+        assert_eq!((seats[0].vote(), seats[0].withdraw()), (Verdict::Waits, Verdict::Waits));
+        assert_eq!(seats[1].vote(), Verdict::Waits);
+        for mut sleeper in sleepers {
+            // For ever, unless it was woken.
+            sleeper.sleep(None).unwrap();
+        }
     }
 
     #[test]

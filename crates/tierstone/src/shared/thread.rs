@@ -25,6 +25,9 @@ const MESSAGES_A_TURN: usize = 256;
 /// microseconds. Nothing known leads there; a caller that hangs would be worse than an error.
 const IDLE_PATIENCE_US: u64 = 1_000_000;
 
+/// The longest sleep while somebody waits for what nothing announces.
+const WAITED_FOR: Duration = Duration::from_millis(1);
+
 /// Everything that a shard's thread owns.
 pub(super) struct ShardThread {
     pub shard: Arc<Shard>,
@@ -186,7 +189,10 @@ impl ShardThread {
                 let error = Error::new(ErrorKind::Retry, "neither device nor engine makes progress");
                 service.refuse_writers(&error);
             }
-            timeout = Some(Duration::from_millis(1));
+        }
+        // A vote that was taken back is given again at once: others do not stand still for long.
+        if service.has_part() || (is_idle && service.is_waited_for()) {
+            timeout = Some(timeout.map_or(WAITED_FOR, |timeout| timeout.min(WAITED_FOR)));
         }
         Next::Sleep(timeout)
     }

@@ -22,6 +22,10 @@ impl TemporaryDirectory {
         TemporaryDirectory { path }
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// A small store in this directory.
     pub fn options(&self, backend: FileBackend) -> DatabaseOptions {
         DatabaseOptions {

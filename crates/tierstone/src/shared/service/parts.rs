@@ -12,8 +12,10 @@ use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind};
 use tierstone_engine::{Commit, Engine, Health};
 
-/// How long a shard stands still at a time, in microseconds.
-const STILL_MAX_US: u64 = 1_000;
+/// How long a shard stands still at a time, in microseconds: at first, and after votes that were taken back, each of which
+/// doubles it. Where others have the processors, the threads of all shards take longer to come.
+const STILL_US: u64 = 1_000;
+const STILL_MAX_US: u64 = 32_000;
 
 /// Parts, and what waits behind them.
 #[derive(Debug, Default)]
@@ -29,6 +31,7 @@ struct Part {
     since_us: u64,
     /// Since when the shard stands still for it.
     still_since_us: Option<u64>,
+    still_us: u64,
 }
 
 impl Service {
@@ -51,7 +54,7 @@ impl Service {
 
     pub(super) fn begin_part(&mut self, batch: OwnedBatch, seat: Seat) {
         let since_us = self.now.monotonic_us;
-        self.parts.current = Some(Part { batch, seat, since_us, still_since_us: None });
+        self.parts.current = Some(Part { batch, seat, since_us, still_since_us: None, still_us: STILL_US });
     }
 
     /// Whether the shard may neither serve nor step.
@@ -83,7 +86,7 @@ impl Service {
         let is_done = match part.still_since_us {
             None => self.vote(&mut part),
             Some(since_us) => match part.seat.verdict() {
-                Verdict::Waits if self.now.monotonic_us < since_us + STILL_MAX_US => false,
+                Verdict::Waits if self.now.monotonic_us < since_us + part.still_us => false,
                 Verdict::Waits => self.step_aside(&mut part),
                 verdict => self.carry_out(&mut part, verdict),
             },
@@ -99,6 +102,7 @@ impl Service {
         match part.seat.withdraw() {
             Verdict::Waits => {
                 part.still_since_us = None;
+                part.still_us = (2 * part.still_us).min(STILL_MAX_US);
                 false
             }
             verdict => self.carry_out(part, verdict),
