@@ -88,7 +88,7 @@ fn a_snapshot_shows_whole_batches_other_databases_and_what_has_expired_since() {
     let mut batch = Batch::new();
     batch.put(b"{t}one", b"1").put(b"{t}two", b"2");
     store.write(&batch).unwrap();
-    store.put_with(b"brief", b"3", PutOptions::expires_in(Duration::from_millis(30))).unwrap();
+    store.put_with(b"brief", b"3", PutOptions::expires_in(Duration::from_secs(1))).unwrap();
     store.keyspace(1).unwrap().put(b"other", b"4").unwrap();
     let snapshot = store.snapshot().unwrap();
     let mut batch = Batch::new();

@@ -41,11 +41,14 @@ use tierstone_engine::{
 /// How long a write waits for room, in microseconds.
 const ROOM_PATIENCE_US: u64 = 30_000_000;
 
+/// A write that is not done holds one; all that were sent before the same [`Message::Sync`] share theirs.
+type Unfinished = Arc<()>;
+
 /// What waits for a record from the device.
 #[derive(Debug)]
 enum Parked {
     /// A message, to be handled again.
-    Message { message: Message, rounds: u32 },
+    Message { message: Message, rounds: u32, unfinished: Option<Unfinished> },
     /// One key of a get of many.
     Many { number: u64, place: usize, rounds: u32 },
 }
@@ -62,6 +65,7 @@ struct Walk {
 struct Attempt {
     rounds: u32,
     failure: Option<Error>,
+    unfinished: Option<Unfinished>,
 }
 
 /// The state machine of one shard.
@@ -79,8 +83,11 @@ pub(super) struct Service {
     /// Keyspaces that were dropped since the store was opened.
     dropped: Set<KeyspaceId>,
     /// Writes that found no room, and since when the first of them waits.
-    stalled: VecDeque<Message>,
+    stalled: VecDeque<(Message, Option<Unfinished>)>,
     stalled_since_us: u64,
+    /// What writes hold that come now, and callers that wait for those before, in the order in which they came.
+    unfinished: Unfinished,
+    syncs: VecDeque<(Unfinished, Reply<()>)>,
     loads: Loads<Reply<Stage>>,
     /// Since when nothing of the loads could be applied.
     loads_wait_since_us: Option<u64>,
@@ -122,6 +129,8 @@ impl Service {
             dropped: Set::default(),
             stalled: VecDeque::new(),
             stalled_since_us: 0,
+            unfinished: Unfinished::default(),
+            syncs: VecDeque::new(),
             loads: Loads::default(),
             loads_wait_since_us: None,
             busy: false,
@@ -206,19 +215,27 @@ impl Service {
 
     /// Takes a message.
     pub fn take(&mut self, message: Message) {
-        if let Health::Failed(error) = self.engine.health() {
-            return message.refuse(failed(error));
-        }
-        let Some(message) = self.put_behind_parts(message) else { return };
         let is_write = matches!(
             message,
             Message::Put { .. } | Message::Write { .. } | Message::Delete { .. } | Message::Ingest { .. }
         );
-        if is_write && !self.stalled.is_empty() {
-            self.stalled.push_back(message);
+        let unfinished =
+            (is_write || matches!(message, Message::Part { .. })).then(|| Arc::clone(&self.unfinished));
+        self.take_one(message, unfinished);
+    }
+
+    /// Takes a message, or one that has waited behind parts.
+    fn take_one(&mut self, message: Message, unfinished: Option<Unfinished>) {
+        if let Health::Failed(error) = self.engine.health() {
+            return message.refuse(failed(error));
+        }
+        let Some((message, unfinished)) = self.put_behind_parts(message, unfinished) else { return };
+        let is_part = matches!(message, Message::Part { .. });
+        if unfinished.is_some() && !is_part && !self.stalled.is_empty() {
+            self.stalled.push_back((message, unfinished));
             return;
         }
-        self.handle(message, Attempt::default());
+        self.handle(message, Attempt { unfinished, ..Attempt::default() });
     }
 
     fn handle(&mut self, message: Message, attempt: Attempt) {
@@ -231,9 +248,9 @@ impl Service {
             Message::GetMany { keys, reply } => self.get_many(keys, Purpose::Values(reply)),
             Message::Put { .. } => self.put(message, attempt),
             Message::Delete { .. } => self.delete(message, attempt),
-            Message::Write { .. } => self.write_batch(message),
+            Message::Write { .. } => self.write_batch(message, attempt.unfinished),
             Message::Load { stage, reply } => self.loads.push(stage, reply),
-            Message::Part { batch, seat } => self.begin_part(batch, seat),
+            Message::Part { batch, seat } => self.begin_part(batch, seat, attempt.unfinished),
             Message::Scan { keyspace, cursor, count, reply } => {
                 let token = self.number();
                 self.walks.insert(token, Walk { reply, keyspace, cursor });
@@ -274,11 +291,12 @@ impl Service {
             Message::TakeBackup { reply } => self.take_backup(reply),
             Message::EndBackup => self.end_backup(),
             Message::Work { ask, reply } => self.work(ask, reply),
-            Message::Ingest { records, reply } => self.ingest(records, reply),
+            Message::Ingest { records, reply } => self.ingest(records, reply, attempt.unfinished),
             Message::EndWork { work } => self.end_work(work),
             Message::Sync { reply } => {
-                self.engine.flush(self.now);
-                self.gate.hold(self.engine.applied_seq(), Ready::Done(reply));
+                let before = std::mem::take(&mut self.unfinished);
+                self.syncs.push_back((before, reply));
+                self.advance_syncs();
             }
             Message::Close { reply } => {
                 self.engine.shut();
@@ -305,6 +323,16 @@ impl Service {
         match receipt.commit {
             Commit::Relaxed => self.leaving.push(ready),
             Commit::Durable | Commit::Grouped => self.answer(receipt.seq, ready),
+        }
+    }
+
+    /// Makes durable what was sent before a sync, once all of it is applied: writes may wait for old records, for room, or
+    /// for other shards.
+    fn advance_syncs(&mut self) {
+        while self.syncs.front().is_some_and(|(before, _)| Arc::strong_count(before) == 1) {
+            let Some((_, reply)) = self.syncs.pop_front() else { return };
+            self.engine.flush(self.now);
+            self.gate.hold(self.engine.applied_seq(), Ready::Done(reply));
         }
     }
 
@@ -339,7 +367,8 @@ impl Service {
             other => unreachable!("{other:?} has not one key"),
         };
         self.engine.fetch(self.now, &[(token, key)]);
-        self.parked.insert(token, Parked::Message { message, rounds: attempt.rounds + 1 });
+        let (rounds, unfinished) = (attempt.rounds + 1, attempt.unfinished);
+        self.parked.insert(token, Parked::Message { message, rounds, unfinished });
     }
 
     fn put(&mut self, message: Message, mut attempt: Attempt) {
@@ -356,7 +385,7 @@ impl Service {
                     attempt.failure = None;
                     self.park(message, attempt);
                 } else {
-                    self.stall(message);
+                    self.stall(message, attempt.unfinished);
                 }
             }
             Err(error) => drop(reply.send(Err(error))),
@@ -375,26 +404,30 @@ impl Service {
         }
         match write_plain(&mut self.engine, self.now, &[Write { key: key.view(), kind: WriteKind::Delete }]) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Deleted(reply, true)),
-            Err(error) if self.may_find_room(&error) => self.stall(Message::Delete { key, reply }),
+            Err(error) if self.may_find_room(&error) => {
+                self.stall(Message::Delete { key, reply }, attempt.unfinished)
+            }
             Err(error) => drop(reply.send(Err(error))),
         }
     }
 
-    fn write_batch(&mut self, message: Message) {
+    fn write_batch(&mut self, message: Message, unfinished: Option<Unfinished>) {
         let Message::Write { batch, reply } = message else { return };
         match write_plain(&mut self.engine, self.now, &batch.view()) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
             // Old records, if that is what it waits for, are on their way now.
-            Err(error) if self.may_find_room(&error) => self.stall(Message::Write { batch, reply }),
+            Err(error) if self.may_find_room(&error) => {
+                self.stall(Message::Write { batch, reply }, unfinished)
+            }
             Err(error) => drop(reply.send(Err(error))),
         }
     }
 
-    fn stall(&mut self, message: Message) {
+    fn stall(&mut self, message: Message, unfinished: Option<Unfinished>) {
         if self.stalled.is_empty() {
             self.stalled_since_us = self.now.monotonic_us;
         }
-        self.stalled.push_back(message);
+        self.stalled.push_back((message, unfinished));
     }
 
     /// Tries again what found no room; true when something found it.
@@ -405,22 +438,22 @@ impl Service {
         }
         let since_us = self.stalled_since_us;
         for _ in 0..self.stalled.len() {
-            let Some(message) = self.stalled.pop_front() else { break };
+            let Some((message, unfinished)) = self.stalled.pop_front() else { break };
             let others = self.stalled.len();
-            self.handle(message, Attempt::default());
+            self.handle(message, Attempt { unfinished, ..Attempt::default() });
             if self.stalled.len() == others {
                 some = true;
                 self.stalled_since_us = self.now.monotonic_us;
                 continue;
             }
             // It waits on, in its old place.
-            let Some(message) = self.stalled.pop_back() else { break };
+            let Some((message, unfinished)) = self.stalled.pop_back() else { break };
             self.stalled_since_us = if some { self.now.monotonic_us } else { since_us };
             if self.now.monotonic_us - self.stalled_since_us > ROOM_PATIENCE_US {
                 message
                     .refuse(Error::new(ErrorKind::Retry, "the store had no room for the write for too long"));
             } else {
-                self.stalled.push_front(message);
+                self.stalled.push_front((message, unfinished));
             }
             break;
         }
@@ -458,10 +491,12 @@ impl Service {
     fn on_fetched(&mut self, token: Token, result: Result<()>) {
         let failure = result.err();
         match self.parked.remove(&token) {
-            Some(Parked::Message { message, rounds }) => self.handle(message, Attempt { rounds, failure }),
+            Some(Parked::Message { message, rounds, unfinished }) => {
+                self.handle(message, Attempt { rounds, failure, unfinished });
+            }
             Some(Parked::Many { number, place, rounds }) => {
                 let Some(mut many) = self.many.remove(&number) else { return };
-                self.find(number, &mut many, place, Attempt { rounds, failure });
+                self.find(number, &mut many, place, Attempt { rounds, failure, unfinished: None });
                 if many.missing == 0 {
                     self.finish_many(many);
                 } else {
@@ -496,6 +531,7 @@ impl Service {
 
     /// Lets go what has become durable; everything gets the failure when the device has failed.
     pub fn open_gate(&mut self) {
+        self.advance_syncs();
         self.gate.open_to(self.engine.decided_seq(), &mut self.leaving);
         if let Health::Failed(error) = self.engine.health() {
             self.refuse_all(&failed(error));
@@ -519,7 +555,8 @@ impl Service {
     /// Answers all with `error` who wait for something to be written.
     pub fn refuse_writers(&mut self, error: &Error) {
         self.gate.refuse_all(error);
-        self.stalled.drain(..).for_each(|message| message.refuse(error.clone()));
+        self.stalled.drain(..).for_each(|(message, _)| message.refuse(error.clone()));
+        self.syncs.drain(..).for_each(|(_, reply)| drop(reply.send(Err(error.clone()))));
         self.refuse_loads(error, |_| true);
         self.refuse_parts(error);
         self.refuse_moves(error);

@@ -1,4 +1,6 @@
+use super::super::across::Across;
 use super::super::answer::Answer;
+use super::super::message::OwnedBatch;
 use super::super::sleep::Sleeper;
 use super::*;
 use crate::simulated::{KEYSPACE, medium, shard};
@@ -186,6 +188,41 @@ fn filled() -> SimMedium {
     while !world.turn(true) {}
     closed.wait().unwrap();
     medium
+}
+
+/// Writes that wait for their old records, and parts that wait for other shards, were sent before a sync as well.
+#[test]
+fn a_sync_waits_for_writes_that_are_not_applied_yet() {
+    for durability in [Durability::Sync, Durability::Relaxed] {
+        let medium = filled();
+        let mut world = World::new(&medium, durability);
+        let mut puts: Vec<_> = (0..50).map(|number| world.put(&format!("key:{number}"), b"new")).collect();
+        let (_sleeper, waker) = Sleeper::new().unwrap();
+        let (reply, _written) = Answer::new();
+        let mut seats = Across::seats(1, vec![Arc::clone(&waker), waker], reply);
+        let (batch, seat) = (OwnedBatch::default(), seats.remove(0));
+        world.take(Message::Part { batch, seat });
+        let (reply, mut synced) = Answer::new();
+        world.take(Message::Sync { reply });
+        let later = world.put("key:3", b"later");
+        while puts.iter_mut().any(|answer| poll(answer).is_none_or(|answer| answer.is_err())) {
+            puts.retain_mut(|answer| poll(answer).is_none());
+            assert!(poll(&mut synced).is_none(), "a write is not applied");
+            world.turn(true);
+        }
+        for _ in 0..20 {
+            world.service.advance_parts();
+            world.turn(false);
+        }
+        assert!(poll(&mut synced).is_none(), "a part is not written");
+        // The other shard cannot take its part: the batch is over.
+        drop(seats);
+        while poll(&mut synced).is_none_or(|answer| answer.is_err()) {
+            world.service.advance_parts();
+            world.turn(true);
+        }
+        drop(later);
+    }
 }
 
 /// From its part of a cut until the other shard has taken its own, a shard applies nothing: neither

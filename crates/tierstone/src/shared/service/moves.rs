@@ -8,7 +8,7 @@
 use super::super::answer::Reply;
 use super::super::message::Message;
 use super::super::transfer::{Ask, Told};
-use super::Service;
+use super::{Service, Unfinished};
 use crate::transfer::drive::{Until, Work, take_step};
 use tierstone_base::{Error, Result};
 use tierstone_engine::Engine;
@@ -88,14 +88,21 @@ impl Service {
     }
 
     /// Writes what another store's shard has sent. It is durable with a later sync.
-    pub(super) fn ingest(&mut self, records: Vec<MovedRecord>, reply: Reply<()>) {
+    pub(super) fn ingest(
+        &mut self,
+        records: Vec<MovedRecord>,
+        reply: Reply<()>,
+        unfinished: Option<Unfinished>,
+    ) {
         let now = self.now;
         match self.engine.log().and_then(|engine| engine.ingest(now, &records)) {
             Ok(_) => {
                 self.full_since_us = None;
                 drop(reply.send(Ok(())));
             }
-            Err(error) if self.may_find_room(&error) => self.stall(Message::Ingest { records, reply }),
+            Err(error) if self.may_find_room(&error) => {
+                self.stall(Message::Ingest { records, reply }, unfinished)
+            }
             Err(error) => drop(reply.send(Err(error))),
         }
     }

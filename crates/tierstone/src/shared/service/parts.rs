@@ -6,7 +6,7 @@
 use super::super::across::{Seat, Verdict};
 use super::super::gate::Ready;
 use super::super::message::{Message, OwnedBatch};
-use super::{ROOM_PATIENCE_US, Service, failed};
+use super::{ROOM_PATIENCE_US, Service, Unfinished, failed};
 use crate::plain::check_plain;
 use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind};
@@ -21,7 +21,7 @@ const STILL_MAX_US: u64 = 32_000;
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     current: Option<Part>,
-    behind: VecDeque<Message>,
+    behind: VecDeque<(Message, Option<Unfinished>)>,
 }
 
 #[derive(Debug)]
@@ -32,11 +32,16 @@ struct Part {
     /// Since when the shard stands still for it.
     still_since_us: Option<u64>,
     still_us: u64,
+    _unfinished: Option<Unfinished>,
 }
 
 impl Service {
     /// Takes a message that waits behind parts; gives back one that does not.
-    pub(super) fn put_behind_parts(&mut self, message: Message) -> Option<Message> {
+    pub(super) fn put_behind_parts(
+        &mut self,
+        message: Message,
+        unfinished: Option<Unfinished>,
+    ) -> Option<(Message, Option<Unfinished>)> {
         let is_ordered = matches!(
             message,
             Message::Part { .. }
@@ -46,15 +51,16 @@ impl Service {
                 | Message::Close { .. }
         );
         if self.parts.current.is_none() || !is_ordered {
-            return Some(message);
+            return Some((message, unfinished));
         }
-        self.parts.behind.push_back(message);
+        self.parts.behind.push_back((message, unfinished));
         None
     }
 
-    pub(super) fn begin_part(&mut self, batch: OwnedBatch, seat: Seat) {
-        let since_us = self.now.monotonic_us;
-        self.parts.current = Some(Part { batch, seat, since_us, still_since_us: None, still_us: STILL_US });
+    pub(super) fn begin_part(&mut self, batch: OwnedBatch, seat: Seat, unfinished: Option<Unfinished>) {
+        let (since_us, still_us) = (self.now.monotonic_us, STILL_US);
+        let part = Part { batch, seat, since_us, still_since_us: None, still_us, _unfinished: unfinished };
+        self.parts.current = Some(part);
     }
 
     /// Whether the shard may neither serve nor step.
@@ -73,8 +79,8 @@ impl Service {
         while self.advance_part() {
             some = true;
             while self.parts.current.is_none() {
-                let Some(message) = self.parts.behind.pop_front() else { break };
-                self.take(message);
+                let Some((message, unfinished)) = self.parts.behind.pop_front() else { break };
+                self.take_one(message, unfinished);
             }
         }
         some
@@ -164,6 +170,6 @@ impl Service {
         if let Some(part) = self.parts.current.take() {
             part.seat.refuse(error.clone());
         }
-        self.parts.behind.drain(..).for_each(|message| message.refuse(error.clone()));
+        self.parts.behind.drain(..).for_each(|(message, _)| message.refuse(error.clone()));
     }
 }
