@@ -398,7 +398,7 @@ impl SharedStore {
         Ok(sum(shards.into_iter()))
     }
 
-    /// Ends the store for all handles: what was sent before is answered, what is left is written, the
+    /// Ends the store for all handles: what was sent before is carried out and answered, what is left is written, the
     /// logs are sealed, and the superblock notes that the store was closed. Calls that come later get
     /// `Busy`.
     ///

@@ -13,6 +13,7 @@ mod many;
 mod moves;
 mod parts;
 mod snapshots;
+mod syncs;
 
 use super::answer::Reply;
 use super::cut::Cut;
@@ -31,6 +32,7 @@ use parts::Parts;
 use snapshots::{ManyAt, WalkAt};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use syncs::Unfinished;
 use tierstone_base::collections::{Map, Set};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
@@ -40,9 +42,6 @@ use tierstone_engine::{
 
 /// How long a write waits for room, in microseconds.
 const ROOM_PATIENCE_US: u64 = 30_000_000;
-
-/// A write that is not done holds one; all that were sent before the same [`Message::Sync`] share theirs.
-type Unfinished = Arc<()>;
 
 /// What waits for a record from the device.
 #[derive(Debug)]
@@ -96,6 +95,8 @@ pub(super) struct Service {
     /// Since when no write has found space.
     full_since_us: Option<u64>,
     next_number: u64,
+    /// Who closes the store once all is applied that was sent before, and who has closed it.
+    ending: Option<(Unfinished, Reply<()>)>,
     closing: Option<Reply<()>>,
     /// The cut that the shard has taken its part of and that is not whole.
     holding: Option<Arc<Cut>>,
@@ -136,6 +137,7 @@ impl Service {
             busy: false,
             full_since_us: None,
             next_number: 0,
+            ending: None,
             closing: None,
             holding: None,
             held_back: Vec::new(),
@@ -170,7 +172,7 @@ impl Service {
         self.has_stalled()
             || self.has_part()
             || self.is_holding()
-            || self.closing.is_some()
+            || self.is_ending()
             || !self.moves.is_empty()
             || self.taker.is_some()
     }
@@ -203,7 +205,7 @@ impl Service {
         !self.is_holding()
             && (!self.gate.is_empty()
                 || self.has_stalled()
-                || self.closing.is_some()
+                || self.is_ending()
                 || self.has_part()
                 || !self.moves.is_empty())
     }
@@ -293,15 +295,8 @@ impl Service {
             Message::Work { ask, reply } => self.work(ask, reply),
             Message::Ingest { records, reply } => self.ingest(records, reply, attempt.unfinished),
             Message::EndWork { work } => self.end_work(work),
-            Message::Sync { reply } => {
-                let before = std::mem::take(&mut self.unfinished);
-                self.syncs.push_back((before, reply));
-                self.advance_syncs();
-            }
-            Message::Close { reply } => {
-                self.engine.shut();
-                self.closing = Some(reply);
-            }
+            Message::Sync { reply } => self.begin_sync(reply),
+            Message::Close { reply } => self.begin_ending(reply),
         }
     }
 
@@ -323,16 +318,6 @@ impl Service {
         match receipt.commit {
             Commit::Relaxed => self.leaving.push(ready),
             Commit::Durable | Commit::Grouped => self.answer(receipt.seq, ready),
-        }
-    }
-
-    /// Makes durable what was sent before a sync, once all of it is applied: writes may wait for old records, for room, or
-    /// for other shards.
-    fn advance_syncs(&mut self) {
-        while self.syncs.front().is_some_and(|(before, _)| Arc::strong_count(before) == 1) {
-            let Some((_, reply)) = self.syncs.pop_front() else { return };
-            self.engine.flush(self.now);
-            self.gate.hold(self.engine.applied_seq(), Ready::Done(reply));
         }
     }
 
@@ -556,14 +541,11 @@ impl Service {
     pub fn refuse_writers(&mut self, error: &Error) {
         self.gate.refuse_all(error);
         self.stalled.drain(..).for_each(|(message, _)| message.refuse(error.clone()));
-        self.syncs.drain(..).for_each(|(_, reply)| drop(reply.send(Err(error.clone()))));
         self.refuse_loads(error, |_| true);
         self.refuse_parts(error);
         self.refuse_moves(error);
         self.refuse_taker(error);
-        if let Some(reply) = self.closing.take() {
-            drop(reply.send(Err(error.clone())));
-        }
+        self.refuse_syncs(error);
     }
 
     /// Answers all who wait with `error`, whatever they wait for.

@@ -225,6 +225,27 @@ fn a_sync_waits_for_writes_that_are_not_applied_yet() {
     }
 }
 
+#[test]
+fn a_closing_waits_for_writes_that_are_not_applied_yet() {
+    let medium = filled();
+    let mut world = World::new(&medium, Durability::Sync);
+    let mut puts: Vec<_> = (0..50).map(|number| world.put(&format!("key:{number}"), b"new")).collect();
+    let (reply, closed) = Answer::new();
+    world.take(Message::Close { reply });
+    while !world.turn(true) {}
+    closed.wait().unwrap();
+    assert!(puts.iter_mut().all(|answer| poll(answer).unwrap().is_ok()), "a write was refused");
+    let mut world = World::new(&medium, Durability::Sync);
+    let mut read = world.get("key:49");
+    let value = loop {
+        world.turn(true);
+        if let Some(value) = poll(&mut read) {
+            break value.unwrap();
+        }
+    };
+    assert_eq!(value.unwrap(), b"new");
+}
+
 /// From its part of a cut until the other shard has taken its own, a shard applies nothing: neither
 /// messages nor writes that waited for a record or for room.
 #[test]
