@@ -246,6 +246,25 @@ fn a_closing_waits_for_writes_that_are_not_applied_yet() {
     assert_eq!(value.unwrap(), b"new");
 }
 
+#[test]
+fn a_closing_that_is_refused_leaves_a_store_that_takes_no_writes() {
+    let medium = filled();
+    let mut world = World::new(&medium, Durability::Sync);
+    let mut parked = world.put("key:7", b"new");
+    let (reply, closed) = Answer::new();
+    world.take(Message::Close { reply });
+    world.service.refuse_writers(&Error::new(ErrorKind::NoSpace, "no room"));
+    assert_eq!(closed.wait().unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(poll(&mut world.put("another", b"1")).unwrap().unwrap_err().kind(), ErrorKind::Busy);
+    while poll(&mut parked).is_none() {
+        world.turn(true);
+    }
+    let (reply, closed) = Answer::new();
+    world.take(Message::Close { reply });
+    while !world.turn(true) {}
+    closed.wait().unwrap();
+}
+
 /// From its part of a cut until the other shard has taken its own, a shard applies nothing: neither
 /// messages nor writes that waited for a record or for room.
 #[test]

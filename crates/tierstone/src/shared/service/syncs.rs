@@ -46,9 +46,12 @@ impl Service {
         self.ending.is_some() || self.closing.is_some()
     }
 
-    /// Answers with `error` who waits for what was sent before.
+    /// Answers with `error` who waits for what was sent before. A store that is being closed takes no writes from then on.
     pub(super) fn refuse_syncs(&mut self, error: &Error) {
         let ending = self.ending.take().map(|(_, reply)| reply);
+        if ending.is_some() {
+            self.engine.shut();
+        }
         let syncs = self.syncs.drain(..).map(|(_, reply)| reply);
         for reply in syncs.chain(ending).chain(self.closing.take()) {
             drop(reply.send(Err(error.clone())));
