@@ -4,7 +4,7 @@
 mod handle;
 mod model;
 
-use crate::support::TemporaryDirectory;
+use crate::support::{TemporaryDirectory, backends};
 use handle::{Handle, Kind, Shot, Space, Wanted};
 use model::{Map, Model, bounds, key, value};
 use std::path::PathBuf;
@@ -99,7 +99,9 @@ impl Run {
         let shards = self.kind.shards(&mut self.random);
         let is_shared = self.one_in(2);
         self.note(format!("open, {shards} shards, shared: {is_shared}"));
-        let options = self.kind.options(&self.directory.path().join("store"), shards, Some(self.ordered));
+        let mut options = self.kind.options(&self.directory.path().join("store"), shards, Some(self.ordered));
+        let backends = backends();
+        options.backend = backends[self.random.below(backends.len() as u64) as usize];
         self.handle = Some(Handle::open(&options, is_shared));
         self.compare();
     }
@@ -134,7 +136,8 @@ impl Run {
         self.stamp += 1;
         let space = self.space();
         match self.random.below(100) {
-            0..=41 => self.put(space),
+            0..=36 => self.put(space),
+            37..=41 => self.put_later(space),
             42..=54 => self.delete(space),
             55..=64 => self.get_many(space),
             65..=75 => self.batch(),
@@ -147,7 +150,7 @@ impl Run {
             94 => self.split(),
             95 => self.compact(),
             96 => assert_eq!(self.handle().verify(), Vec::<String>::new()),
-            97 => self.compare(),
+            97 => self.compare_pages(space),
             98 if self.one_in(3) => {
                 self.close();
                 self.open();
@@ -170,6 +173,12 @@ impl Run {
             self.model.map(space).insert(key.clone(), value.clone());
         }
         self.patiently(|handle| handle.put(space, &key, &value, PutOptions { expiry }));
+    }
+
+    fn put_later(&mut self, space: Space) {
+        let (key, value) = (key(&mut self.random), value(&mut self.random, self.stamp, 45_000));
+        self.model.map(space).insert(key.clone(), value.clone());
+        self.patiently(|handle| handle.put_later(space, &key, &value));
     }
 
     fn delete(&mut self, space: Space) {
@@ -208,6 +217,14 @@ impl Run {
             }
         }
         self.patiently(|handle| handle.write(&batch));
+    }
+
+    fn compare_pages(&mut self, space: Space) {
+        let count = 1 + self.random.below(50) as u32;
+        let found = self.handle().pages(space, count).expect("it is read");
+        self.model.compare_map(space, &found);
+        let len = self.handle().len(space).expect("it is open");
+        assert!(len >= self.model.map(space).len() as u64, "{len} keys in {space:?}");
     }
 
     fn wanted(&mut self) -> Wanted {

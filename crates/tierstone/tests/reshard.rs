@@ -1,10 +1,10 @@
-//! Small stores of lone commits, opened with other numbers of shards now and then.
+//! Stores that are opened with other numbers of shards, by either handle, and elsewhere.
 
 use crate::support::{TemporaryDirectory, backends};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tierstone::{DatabaseOptions, Store};
-use tierstone_base::SeededRandom;
+use tierstone::{Batch, DatabaseOptions, Entry, IndexKind, Prefix, SharedStore, Store};
+use tierstone_base::{Result, SeededRandom};
 
 #[test]
 fn lone_commits_find_room_in_a_small_store_whatever_number_of_shards_opens_it() {
@@ -98,4 +98,84 @@ fn a_copy_of_the_directory_is_the_store_wherever_it_lies_and_whatever_number_of_
     let first = Store::open(&options).unwrap();
     assert_eq!(first.len(), 300);
     first.close().unwrap();
+}
+
+fn to_map(entries: impl Iterator<Item = Result<Entry>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    entries.map(Result::unwrap).map(|entry| (entry.key, entry.value)).collect()
+}
+
+#[test]
+fn any_number_of_shards_and_either_handle_opens_the_same_store() {
+    let directory = TemporaryDirectory::new();
+    let options =
+        |shards| DatabaseOptions { shards, memory_bytes: 8 << 20, ..directory.options(Default::default()) };
+    let mut expected = BTreeMap::new();
+    let mut store = Store::open(&options(3)).unwrap();
+    for number in 0..500u32 {
+        let (key, value) = (format!("key:{number}").into_bytes(), vec![number as u8; 200]);
+        store.put(&key, &value).unwrap();
+        expected.insert(key, value);
+    }
+    assert_eq!(store.len(), 500);
+    assert!(to_map(store.scan()) == expected);
+    let mut apart = Batch::new();
+    for number in 0..50u32 {
+        apart.put(format!("key:{number}").as_bytes(), b"");
+    }
+    store.write(&apart).unwrap();
+    expected.extend((0..50u32).map(|number| (format!("key:{number}").into_bytes(), Vec::new())));
+    let mut together = Batch::new();
+    together.put(b"{tag}one", b"1").put(b"{tag}two", b"2").delete(b"{tag}three");
+    store.write(&together).unwrap();
+    expected.extend([(b"{tag}one".to_vec(), b"1".to_vec()), (b"{tag}two".to_vec(), b"2".to_vec())]);
+    drop(store);
+    for shards in [2, 1] {
+        let store = SharedStore::open(&options(shards)).unwrap();
+        assert!(to_map(store.scan()) == expected, "{shards} shards");
+        let keys: Vec<&[u8]> = expected.keys().map(Vec::as_slice).collect();
+        let values = store.get_many(&keys).unwrap();
+        assert!(values.iter().zip(expected.values()).all(|(found, value)| found.as_ref() == Some(value)));
+        if shards == 2 {
+            store.write(&apart).unwrap();
+            store.write(&together).unwrap();
+        }
+        store.close().unwrap();
+    }
+    let mut store = Store::open(&options(5)).unwrap();
+    assert!(store.database().report().clean);
+    assert!(to_map(store.scan()) == expected);
+}
+
+#[test]
+fn ranges_are_merged_over_any_number_of_shards() {
+    let directory = TemporaryDirectory::new();
+    let options = |shards| DatabaseOptions {
+        shards,
+        memory_bytes: 8 << 20,
+        index: Some(IndexKind::Ordered),
+        ..directory.options(Default::default())
+    };
+    let keys: Vec<Vec<u8>> = (0..2_000u32).map(|number| format!("key:{number:04}").into_bytes()).collect();
+    let mut store = Store::open(&options(3)).unwrap();
+    for key in &keys {
+        let _ticket = store.put_nowait(key, &key.repeat(20)).unwrap();
+    }
+    store.sync().unwrap();
+    drop(store);
+    for shards in [1, 2, 5] {
+        let mut store = Store::open(&options(shards)).unwrap();
+        let found: Result<Vec<_>> = store.range(..).map(|entry| entry.map(|entry| entry.key)).collect();
+        assert!(found.unwrap() == keys, "{shards} shards");
+        let mut back = store.range("key:0100".."key:1900").backward();
+        for key in keys[100..1900].iter().rev().take(700) {
+            let entry = back.next().unwrap().unwrap();
+            assert!(entry.key == *key && entry.value == key.repeat(20));
+        }
+    }
+    let store = SharedStore::open(&options(4)).unwrap();
+    let found: Result<Vec<_>> =
+        store.range(Prefix("key:12")).map(|entry| entry.map(|entry| entry.key)).collect();
+    assert!(found.unwrap() == keys[1200..1300]);
+    store.close().unwrap();
+    assert!(store.range(..).next().unwrap().is_err());
 }

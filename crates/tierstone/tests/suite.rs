@@ -20,7 +20,6 @@ mod bulk;
 mod concurrent;
 mod errors;
 mod features;
-mod model;
 mod named;
 mod range_snapshots;
 mod reshard;

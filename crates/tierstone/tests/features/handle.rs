@@ -4,9 +4,12 @@ use super::model::Map;
 use super::{Shown, to_map};
 use std::ops::{Bound, RangeInclusive};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use tierstone::{
-    Batch, BulkOptions, DatabaseOptions, Entry, IndexKind, Keyspace, KeyspaceOptions, PutOptions,
-    RedoOptions, SharedKeyspace, SharedSnapshot, SharedSnapshotKeyspace, SharedStore, Snapshot,
+    Answer, Batch, BulkOptions, Cursor, DatabaseOptions, Entry, IndexKind, Keyspace, KeyspaceOptions,
+    PutOptions, RedoOptions, SharedKeyspace, SharedSnapshot, SharedSnapshotKeyspace, SharedStore, Snapshot,
     SnapshotKeyspace, Store,
 };
 use tierstone_base::{Result, SeededRandom};
@@ -134,6 +137,33 @@ fn views(keys: &[Vec<u8>]) -> Vec<&[u8]> {
     keys.iter().map(Vec::as_slice).collect()
 }
 
+/// The smallest executor: polls, and parks the thread in between.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// The answer, if nobody has to wait for it.
+fn there(answer: Answer<()>) -> Option<Result<()>> {
+    match std::pin::pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
+
 impl Handle {
     pub fn open(options: &DatabaseOptions, is_shared: bool) -> Handle {
         match is_shared {
@@ -152,6 +182,21 @@ impl Handle {
         within!(self, space, |keyspace| keyspace.put_with(key, value, options))
     }
 
+    /// Puts without waiting, and waits for everything then.
+    pub fn put_later(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<()> {
+        match self {
+            Handle::Shared(store) => {
+                let answer = shared_keyspace(store, space)?.put_with_async(key, value, PutOptions::default());
+                block_on(store.sync_async())?;
+                there(answer).expect("a sync is answered after what was sent before")
+            }
+            Handle::Local(store) => {
+                let ticket = local_keyspace(store, space)?.put_nowait(key, value)?;
+                store.wait(ticket)
+            }
+        }
+    }
+
     pub fn delete(&mut self, space: Space, key: &[u8]) -> Result<bool> {
         within!(self, space, |keyspace| keyspace.delete(key))
     }
@@ -168,6 +213,28 @@ impl Handle {
         within!(self, space, |keyspace| shown(keyspace.scan()).map(to_map))
     }
 
+    /// The same as [`Handle::scan`], page by page of about `count`.
+    pub fn pages(&mut self, space: Space, count: u32) -> Result<Map> {
+        within!(self, space, |keyspace| {
+            let (mut map, mut cursor) = (Map::new(), Some(Cursor::START));
+            while let Some(from) = cursor {
+                let page = keyspace.scan_page(from, count)?;
+                assert!(page.damaged.is_none(), "{:?}", page.damaged);
+                map.extend(page.entries.into_iter().map(|entry| (entry.key, entry.value)));
+                cursor = page.next;
+            }
+            Ok(map)
+        })
+    }
+
+    /// How many keys there are, those that have expired among them.
+    pub fn len(&mut self, space: Space) -> Result<u64> {
+        match self {
+            Handle::Shared(store) => shared_keyspace(store, space)?.len(),
+            Handle::Local(store) => Ok(local_keyspace(store, space)?.len()),
+        }
+    }
+
     pub fn range(&mut self, space: Space, wanted: &Wanted) -> Result<Shown> {
         let bounds = wanted.bounds.clone();
         match self {
@@ -176,7 +243,10 @@ impl Handle {
                 let range = keyspace.range(bounds);
                 let range = if wanted.live { range.live() } else { range };
                 let range = if wanted.backward { range.backward() } else { range };
-                shown(range.limit(wanted.limit))
+                let mut range = range.limit(wanted.limit);
+                // As tasks get it; the rest as threads do.
+                let first = block_on(range.next_async());
+                shown(first.into_iter().chain(range))
             }
             Handle::Local(store) => {
                 let mut keyspace = local_keyspace(store, space)?;
