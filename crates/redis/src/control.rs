@@ -425,6 +425,8 @@ pub struct Host {
     pub(crate) latencies: Latencies,
     /// Whether the answer at hand is to become one with those of other shards.
     pub(crate) is_partial: bool,
+    /// Whether the command at hand is one of a transaction's.
+    pub(crate) is_in_exec: bool,
     /// Takes the time of commands.
     pub(crate) timing: Timing,
     /// Counts their work.
@@ -469,6 +471,7 @@ impl Host {
             monitors: Monitors::new(shard),
             latencies: Latencies::default(),
             is_partial: false,
+            is_in_exec: false,
             timing: Timing::default(),
             work: Work::default(),
             ran: Vec::new(),

@@ -571,7 +571,9 @@ pub(crate) fn run_queued(
             host.ran_reads.misses += reads.misses;
         }
         Action::Control(handler) => {
+            host.is_in_exec = true;
             run_control(host, facts, (now, connection), handler, args, reply);
+            host.is_in_exec = false;
         }
         Action::Task(TaskKind::Tracking) => {
             crate::commands::tracking::tracking_queued(host, facts.shard, connection, args, reply);

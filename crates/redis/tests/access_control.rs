@@ -111,6 +111,10 @@ fn what_may_not_be_done_any_more_is_refused_inside_exec_and_the_rest_is_done() {
         server.check(admin, &[("MGET a b", "*2 $1 1 $-1")]);
         let log = server.line(admin, "ACL LOG");
         assert!(log.contains("multi") && log.contains("strlen"), "{log}");
+        let wrong = "*1 -WRONGPASS invalid username-password pair or user is disabled.";
+        server.check(id, &[("MULTI", "+OK"), ("AUTH eve x", "+QUEUED"), ("EXEC", wrong)]);
+        let log = server.line(admin, "ACL LOG 1");
+        assert!(log.contains("multi") && log.contains("auth"), "{log}");
     }
 }
 

@@ -52,8 +52,7 @@ fn authenticate(control: &mut Control<'_>, name: &[u8], password: &[u8]) -> Resu
             Ok(())
         }
         None => {
-            let in_transaction = control.session().transaction.is_some();
-            let denial = Denial::of_login(name, control.args, in_transaction);
+            let denial = Denial::of_login(name, control.args, control.host.is_in_exec);
             let (shard, _) = control.engine.shard;
             control.host.note_denial(control.now, shard, control.connection, denial);
             fail(WRONG_PASSWORD)

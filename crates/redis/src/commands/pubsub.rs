@@ -104,7 +104,11 @@ pub(crate) fn psubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
     listen(control, &PATTERN)
 }
 
+/// Not within a transaction, as in Redis, whose SUBSCRIBE and PSUBSCRIBE are.
 pub(crate) fn ssubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    if control.host.is_in_exec {
+        return fail("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+    }
     listen(control, &SHARD)
 }
 
