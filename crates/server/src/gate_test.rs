@@ -5,6 +5,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Act {
     Push { gate: Seq, len: usize },
+    TakeBack { len: usize },
     Reserve,
     ReserveSoon,
     NotSoon { choice: usize },
@@ -21,6 +22,7 @@ fn act() -> impl Strategy<Value = Act> {
     let gate = prop_oneof![2 => Just(0), 3 => 0u64..60];
     prop_oneof![
         6 => (gate.clone(), len.clone()).prop_map(|(gate, len)| Act::Push { gate, len }),
+        1 => len.clone().prop_map(|len| Act::TakeBack { len }),
         3 => Just(Act::Reserve),
         2 => Just(Act::ReserveSoon),
         1 => any::<usize>().prop_map(|choice| Act::NotSoon { choice }),
@@ -127,6 +129,10 @@ impl Pair {
                 }
                 self.model.replies.push(ModelReply { bytes, gate, is_open: false, is_soon: false });
                 self.made += 1;
+            }
+            Act::TakeBack { len } => {
+                let bytes = self.bytes(len);
+                self.queue.push_gated(|reply| reply.extend_from_slice(&bytes), |()| None);
             }
             Act::Reserve => self.reserve(false),
             Act::ReserveSoon => self.reserve(true),

@@ -112,7 +112,6 @@ pub struct RedisService<E> {
     ahead: Ahead,
     /// What was gathered of inputs that are to be shown.
     coming: Ahead,
-    reply: Vec<u8>,
     outputs: Vec<Output>,
     incoming: Vec<ToShard>,
     outgoing: Vec<Vec<ToShard>>,
@@ -203,7 +202,6 @@ impl<E: Engine> RedisService<E> {
             turn: 0,
             ahead: Ahead::default(),
             coming: Ahead::default(),
-            reply: Vec::new(),
             outputs: Vec::new(),
             incoming: Vec::new(),
             outgoing,
@@ -248,12 +246,10 @@ impl<E: Engine> RedisService<E> {
             return Some(Want::Pause);
         }
         self.executor.take_work();
-        self.reply.clear();
         self.executor.take_messages(connection.name, |gate, message| output.push(gate, message));
         if let Some(error) = connection.incoming.as_mut().and_then(|incoming| incoming.failure.take()) {
             connection.incoming = None;
-            self.executor.fail_upload(connection.name, &error, &mut self.reply);
-            output.push(0, &self.reply);
+            output.push_with(0, |reply| self.executor.fail_upload(connection.name, &error, reply));
             return None;
         }
         // Only what was uploaded outlives its input.
@@ -262,20 +258,21 @@ impl<E: Engine> RedisService<E> {
             whole.extend(args.from(0));
             whole
         });
-        let outcome = match &whole {
-            None => self.executor.request(now, connection.name, args, &mut self.reply),
-            Some(whole) => self.executor.request(now, connection.name, whole.args(), &mut self.reply),
-        };
+        let args_of_all = whole.as_ref().map_or(args, |whole| whole.args());
+        let outcome = output.push_gated(
+            |reply| self.executor.request(now, connection.name, args_of_all, reply),
+            |outcome| match outcome {
+                Outcome::Ready { gate } | Outcome::Close { gate } => Some(*gate),
+                Outcome::Suspended(_) | Outcome::Forwarded(_) | Outcome::Blocked => None,
+            },
+        );
         connection.turn.1 += self.executor.take_work();
         match outcome {
-            Outcome::Ready { gate } => output.push(gate, &self.reply),
+            Outcome::Ready { .. } => {}
             Outcome::Suspended(task) => connection.slots.push((task, output.reserve())),
             Outcome::Forwarded(task) => connection.slots.push((task, output.reserve_soon())),
             Outcome::Blocked => return Some(Want::Pause),
-            Outcome::Close { gate } => {
-                output.push(gate, &self.reply);
-                return Some(Want::Close);
-            }
+            Outcome::Close { .. } => return Some(Want::Close),
         }
         connection.incoming = None;
         // Of all commands `RESET` alone takes it back.
