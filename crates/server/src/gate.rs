@@ -115,8 +115,7 @@ impl ReplyQueue {
     /// The same where only what `encode` gives tells the gate, or that what it has appended, if anything, is no reply.
     ///
     /// A reply that is made elsewhere and copied here costs more than the copy: short ones are written in pieces, and reading
-    /// such back as a whole waits until the processor has written everything before them, 40 ns a `SET` where that is not
-    /// in its caches.
+    /// such back as a whole waits until the processor has written everything before them (docs/benchmarks/redo.md).
     #[inline]
     pub fn push_gated<R>(
         &mut self,
