@@ -425,7 +425,7 @@ pub struct Host {
     pub(crate) latencies: Latencies,
     /// Whether the answer at hand is to become one with those of other shards.
     pub(crate) is_partial: bool,
-    /// Whether the command at hand is one of a transaction's.
+    /// Whether the control command at hand is one of a transaction's, which `EXEC` has taken from the session.
     pub(crate) is_in_exec: bool,
     /// Takes the time of commands.
     pub(crate) timing: Timing,
