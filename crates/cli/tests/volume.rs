@@ -395,6 +395,21 @@ fn the_status_of_a_volume_that_is_served_says_who_tells_it() {
 }
 
 #[test]
+fn segments_that_would_leave_a_part_of_the_volume_unused_are_refused() {
+    let disks = Disks { folder: Folder::new() };
+    // It takes no space.
+    std::fs::File::create(disks.member(0)).unwrap().set_len(16 << 30).unwrap();
+    let refused = disks.create("0", 1, &["--no-fill"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("of 128 KiB that is 15 GiB of the volume's 16 GiB: give larger ones"),
+        "{}",
+        text(&refused)
+    );
+    assert!(!disks.description().exists());
+}
+
+#[test]
 fn wrong_usage_of_volumes_says_what_is_wrong() {
     let disks = Disks::new("1", 2, &[]);
     for (command, more, code, part) in [

@@ -35,6 +35,7 @@ use crate::shard::LogShard;
 use crate::tombstones::Sweep;
 use moving::Victim;
 use pace::Pace;
+use std::cell::Cell;
 use tierstone_base::Seq;
 use tierstone_cache::FrameId;
 use tierstone_engine::Key;
@@ -58,6 +59,8 @@ pub struct Cleaner {
     starved: bool,
     /// Others have to leave shared segments before this shard goes on.
     pub(crate) is_held_up: bool,
+    /// What an empty segment takes of records, and of which length at most: as last reckoned. Zero bytes: not yet.
+    pub(crate) packed: Cell<(u32, u64)>,
     /// Free segments that writers leave, as last reckoned.
     pub(crate) kept: u32,
     /// When a write was told to wait for space last, by shard steps and the newest write, and what it wanted, in bytes.
@@ -66,6 +69,8 @@ pub struct Cleaner {
     pub(crate) sweep: Sweep,
     /// Space is short and no segment is worth cleaning.
     pub(crate) found_none: bool,
+    /// The last look at all segments has begun nothing.
+    pub(crate) looked_in_vain: bool,
     /// What cleaning has come to lately.
     pub(crate) streak: Streak,
     pub(crate) pace: Pace,
@@ -251,6 +256,7 @@ impl LogShard {
         if !self.make_way(number) {
             return;
         }
+        self.cleaner.looked_in_vain = false;
         let segment = self.segments.get_mut(number);
         segment.role = Role::Cleaning;
         if segment.live_records == 0 && !segment.is_estimated {

@@ -46,9 +46,12 @@ struct Best {
 /// A victim with more live bytes than this part of a segment gains too little to be worth moving, unless
 /// space is short.
 pub(crate) const LIVE_FRACTION_MAX: f64 = 0.97;
-/// While space is plenty and segments are many, dead ones are looked for once in so many steps: the
-/// search looks at every segment.
+/// While space is plenty and segments are many, dead ones are looked for once in so many steps at least: the
+/// search looks at every segment, so that a step pays for [`SEGMENTS_A_LOOKING_STEP`] of them at most. So it is, too, where
+/// space is low and the last look has found nothing, unless somebody waits for space.
 const STEPS_A_LOOK: u64 = 64;
+/// See there.
+const SEGMENTS_A_LOOKING_STEP: u32 = 16;
 /// So few segments are looked at in every step: less than half a microsecond.
 const SEGMENTS_A_STEP: u32 = 256;
 /// Fewer reserved segments do not do: one that takes deletions, one that takes what is moved, and one
@@ -116,10 +119,14 @@ impl LogShard {
         }
         let coming = self.emptied_count();
         let low = self.is_space_low(coming);
-        let many = self.segments.held_count() > SEGMENTS_A_STEP;
-        if !low && many && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
+        let held = self.segments.held_count();
+        let steps = STEPS_A_LOOK.max(u64::from(held / SEGMENTS_A_LOOKING_STEP));
+        let is_urgent = self.cleaner.pace.take_wants_look() || self.is_asked_for_space();
+        let may_wait = !low || (self.cleaner.looked_in_vain && !is_urgent);
+        if may_wait && held > SEGMENTS_A_STEP && !self.reads.steps.is_multiple_of(steps) {
             return;
         }
+        self.cleaner.looked_in_vain = true;
         self.cleaner.kept = self.kept_from_writers();
         let low = self.is_space_low(coming);
         let shedding = self.shedding_tombstones();
@@ -246,10 +253,23 @@ impl LogShard {
     /// group may lose a block to padding, the end a record, and the summary takes its part. A victim
     /// begins and ends a group. Above one where the segment holds more than would surely fit again.
     pub(crate) fn live_fraction(&self, segment: &Segment) -> f64 {
+        let entry_bytes = segment.summary.len.div_ceil(segment.summary.records.max(1));
+        let entries = u64::from(segment.live_records) * (u64::from(entry_bytes) + ENTRY_GROWTH_BYTES);
+        (segment.live_bytes + entries) as f64 / self.packed_bytes(segment.longest_units) as f64
+    }
+
+    /// Bytes of records, with their part of the summary, that an empty segment surely takes of those that have so many units
+    /// at most.
+    fn packed_bytes(&self, longest_units: u32) -> u64 {
+        // Every look at all segments asks for each of them, and most have the same.
+        let (units, packed) = self.cleaner.packed.get();
+        if packed != 0 && units == longest_units {
+            return packed;
+        }
         let block = BLOCK_BYTES as u64;
         let segment_bytes = self.segments.segment_bytes();
         let group_bytes = group_bytes_max(&self.settings, self.identity.geometry, StreamId::Cold) as u64;
-        let longest_bytes = u64::from(segment.longest_units) * UNIT_BYTES as u64;
+        let longest_bytes = u64::from(longest_units) * UNIT_BYTES as u64;
         // Header, footer, and the rest of the summary's last block.
         let usable = segment_bytes.saturating_sub(3 * block);
         let header = group::HEADER_BYTES as u64;
@@ -258,9 +278,8 @@ impl LogShard {
         let pairs = 2 * usable / group_bytes.saturating_sub(2 * header).max(1);
         let padding = (single.min(pairs) + 2) * (block + header);
         let packed = usable.saturating_sub(padding + longest_bytes).max(usable / 8).max(1);
-        let entry_bytes = u64::from(segment.summary.len).div_ceil(u64::from(segment.summary.records.max(1)));
-        let entries = u64::from(segment.live_records) * (entry_bytes + ENTRY_GROWTH_BYTES);
-        (segment.live_bytes + entries) as f64 / packed as f64
+        self.cleaner.packed.set((longest_units, packed));
+        packed
     }
 
     /// The part of what writers may fill that lives, packed as cleaning packs it, about. Cost: a look at every segment.

@@ -62,6 +62,8 @@ impl Keyspace {
 /// All keyspaces of the shard. There are few: a search through them is quicker than a table.
 #[derive(Debug, Default)]
 pub struct Keyspaces {
+    /// Of their indexes.
+    settings: HashIndexSettings,
     list: Vec<Keyspace>,
     /// Where the last one asked for was found.
     recent: usize,
@@ -80,6 +82,11 @@ pub struct Keyspaces {
 }
 
 impl Keyspaces {
+    /// None yet; their indexes will have these settings.
+    pub fn new(settings: HashIndexSettings) -> Self {
+        Keyspaces { settings, ..Keyspaces::default() }
+    }
+
     /// The keyspace with this id.
     pub fn get(&self, id: KeyspaceId) -> Option<&Keyspace> {
         match self.list.get(self.recent) {
@@ -126,7 +133,7 @@ impl Keyspaces {
             self.recent = self.list.len();
             self.list.push(Keyspace {
                 id,
-                index: HashIndex::new(HashIndexSettings::default()),
+                index: HashIndex::new(self.settings),
                 order: self.is_ordered(id).then(|| OrderedIndex::new(u64::MAX)),
                 swept: Position(0),
                 dropped_before: SnapshotId(0),

@@ -19,6 +19,7 @@ use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentS
 use crate::format::superblock::{KeyspaceEntry, Superblock};
 use crate::gain::RESERVED_MIN;
 use crate::inventory::{self, Inventory};
+use crate::location::SEGMENT_COUNT_MAX;
 use crate::memory_ledger::MemoryLedger;
 use crate::missing::{self, Search};
 use crate::pool::SegmentPool;
@@ -39,7 +40,7 @@ use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, Seq};
 use tierstone_crash::Mutations;
 use tierstone_engine::{OpeningPart, OpeningProgress};
-use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoCompletion, IoKind, IoRequest, Wait};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoCompletion, IoKind, IoRequest, Wait};
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -211,6 +212,29 @@ pub(crate) struct FoundSegment {
     pub footer: Option<SegmentFooter>,
 }
 
+/// Refuses a device that is not shaped as a store, and as this one, can be.
+fn check_geometry(superblock: &Superblock, geometry: Geometry) -> Result<()> {
+    if geometry.segment_limit > SEGMENT_COUNT_MAX {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "the device has {} segments of {} bytes, a store has at most {SEGMENT_COUNT_MAX}: show it fewer, or larger ones",
+                geometry.segment_limit, geometry.segment_bytes
+            ),
+        ));
+    }
+    if superblock.segment_bytes != geometry.segment_bytes {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "the store has segments of {} bytes, the device is set up for {}",
+                superblock.segment_bytes, geometry.segment_bytes
+            ),
+        ));
+    }
+    Ok(())
+}
+
 /// Opens or makes the store on `device`, up to the point where shards can be built.
 ///
 /// # Errors
@@ -221,15 +245,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let mut writer = read_superblock(device, settings, &mut report)?;
     let superblock = writer.superblock.clone();
     let geometry = device.geometry();
-    if superblock.segment_bytes != geometry.segment_bytes {
-        return Err(Error::new(
-            ErrorKind::InvalidInput,
-            format!(
-                "the store has segments of {} bytes, the device is set up for {}",
-                superblock.segment_bytes, geometry.segment_bytes
-            ),
-        ));
-    }
+    check_geometry(&superblock, geometry)?;
     missing::look_before_replay(device, settings, &superblock, report.clean)?;
     let redone = replay::replay(device, settings, &superblock, &mut report)?;
     let numbers: Vec<u32> = match (&settings.existing_segments, report.created) {

@@ -20,8 +20,8 @@ use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE};
 use crate::format::segment::SegmentFooter;
 use crate::format::summary::{SummaryEntry, SummaryReader};
 use crate::format::superblock::KeyspaceEntry;
-use crate::index::{HashIndexSettings, SortedBuilder};
-use crate::location::{Location, Target, UNIT_BYTES};
+use crate::index::SortedBuilder;
+use crate::location::{Location, Target, UNIT_BYTES, index_settings};
 use crate::memory_ledger::{MemoryLedger, Waker};
 use crate::missing;
 use crate::open::{read_ranges, run_all};
@@ -317,7 +317,7 @@ impl ShardPlan {
                 buckets.push(Packed {
                     position: entry.position.0,
                     order: (keyspace << 48) | (record::SEQ_MAX - entry.seq),
-                    place: (location.raw() << 30) | (u64::from(entry.units) << 8) | u64::from(entry.flags),
+                    place: Packed::pack(location, entry.units, entry.flags),
                 });
             }
             1
@@ -494,7 +494,7 @@ impl ShardPlan {
             shard.adopt_touch(key, found.touch(location));
         }
         let builder = builders.indexes[newest.keyspace()]
-            .get_or_insert_with(|| SortedBuilder::new(HashIndexSettings::default()));
+            .get_or_insert_with(|| SortedBuilder::new(index_settings(self.identity.geometry.segment_limit)));
         if builder.push(Position(newest.position), Target::Device(location).pack()).is_err() {
             unreachable!("the index has no limit of its own");
         }

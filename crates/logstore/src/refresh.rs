@@ -1,24 +1,24 @@
 //! Brings back tag bits that the index lost while it grew, from the segments' summaries.
 //!
 //! Each split of a region costs its entries a bit of their tags; with fewer bits more lookups read a
-//! record of another key. When the worst entries have lost [`LOST_BITS_MAX`], all summaries are read
+//! record of another key. When the worst entries know no more than [`KNOWN_BITS_MIN`], all summaries are read
 //! once, a bounded number of entries a step, and each live entry is completed. No record is read.
 //! Nothing depends on it but the number of false reads.
 
 use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
 use crate::io::IoTag;
-use crate::location::Location;
+use crate::location::{Location, index_settings};
 use crate::segments::Role;
 use crate::shard::LogShard;
 use tierstone_base::checksum::checksum;
 use tierstone_engine::PREFETCHED_KEYS;
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
-/// Bits lost at which a pass begins: the worst entries then tell neighbours apart with ten bits.
-const LOST_BITS_MAX: u32 = 4;
+/// Bits known at which a pass begins: the worst entries then tell neighbours apart with ten of them.
+const KNOWN_BITS_MIN: u32 = 16;
 /// The same while a load goes on, which will cost those that are completed now as many again: the fewer entries
 /// are old the more bits they lack, so each bit more costs as few false reads as the first.
-const LOST_BITS_LOADING_MAX: u32 = 8;
+const KNOWN_BITS_LOADING_MIN: u32 = 12;
 /// One step looks at so many times [`PREFETCHED_KEYS`] entries of summaries: some 20 µs, which the call in which
 /// the step runs pays for.
 const GROUPS_A_STEP: usize = 6;
@@ -66,8 +66,9 @@ impl LogShard {
 
     fn begin_refresh(&mut self) {
         let is_loading = self.now.monotonic_us < self.loading_until_us();
-        let allowed = if is_loading { LOST_BITS_LOADING_MAX } else { LOST_BITS_MAX };
-        if self.lost_tag_bits() < allowed {
+        let needed = if is_loading { KNOWN_BITS_LOADING_MIN } else { KNOWN_BITS_MIN };
+        let layout = index_settings(self.identity.geometry.segment_limit).layout;
+        if layout.known_bits() - self.lost_tag_bits() > needed {
             return;
         }
         let keys: u64 = self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum();

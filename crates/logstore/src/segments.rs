@@ -10,128 +10,23 @@
 //! 4. Marks of dead records ([`crate::dead`]) end with the segment's life.
 
 use crate::dead::DeadRecords;
-use crate::expired::profile::{ExpiryProfile, Trace};
+use crate::expired::profile::Trace;
 use crate::expired::trace_of;
 use crate::location::{Location, UNIT_BYTES};
 use crate::pool::SegmentPool;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use tierstone_base::Seq;
 
-/// What a segment is to this shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Role {
-    /// Another shard's, or none of this store's yet.
-    #[default]
-    Foreign,
-    /// May be opened.
-    Free,
-    /// Of an earlier opening and no longer needed here, but another shard still does.
-    Left,
-    /// Being appended to, or waiting to be sealed.
-    Open,
-    /// Immutable.
-    Sealed,
-    /// Its live records are being moved away.
-    Cleaning,
-    /// Its header is being overwritten with a free one.
-    Freeing,
-    /// Its free header is durable, and the index may still point to records of it, which are being evicted.
-    Retired,
-    /// It holds a checkpoint of the index.
-    Checkpoint,
-}
+mod known;
 
-/// One segment.
-#[derive(Clone, Debug, Default)]
-pub struct Segment {
-    /// What it is to this shard.
-    pub role: Role,
-    /// This life of it.
-    pub generation: u64,
-    /// The salt of its checksums.
-    pub salt: u64,
-    /// The newest sequence when it was opened.
-    pub opened_seq: Seq,
-    /// Where its groups end, in bytes.
-    pub data_end: u32,
-    /// Where its summary begins, how long it is, how many records it lists, and its checksum.
-    pub summary: SummaryPlace,
-    /// Units of its longest record: how much a read must fetch.
-    pub longest_units: u32,
-    /// Records that the index points to, and needed tombstones.
-    pub live_records: u32,
-    /// Their bytes.
-    pub live_bytes: u64,
-    /// Of these, tombstones.
-    pub tombstone_records: u32,
-    /// Their bytes.
-    pub tombstone_bytes: u64,
-    /// Reads in flight and bytes held.
-    pub pins: u32,
-    /// Records that only snapshots need.
-    pub snapshot_records: u32,
-    /// Set when shards of an earlier opening left it to several of this one: how many still need it.
-    pub shared: Option<Arc<AtomicU32>>,
-    /// This shard's part of it when it was shared.
-    pub(crate) part: f32,
-    /// Its first group and the one after its last, when it belongs to a log of this opening.
-    pub groups: Option<(u64, u64)>,
-    /// Whether the numbers of live records and bytes are estimates: a segment is then never freed on
-    /// their word.
-    pub is_estimated: bool,
-    /// Whether its records were moved often or written by users.
-    pub cold: bool,
-    /// Sealed in this opening: what its groups say of expiry, in milliseconds since 1970.
-    pub past_ms: u64,
-    /// When those of its records expire that the index points to; `None` when none is known to.
-    pub expiry: Option<Box<ExpiryProfile>>,
-    /// Records in these units, from the first to before the second, are not in the profile.
-    pub unprofiled: (u32, u32),
-    /// Users wrote it in this opening: what its records say of those that they replaced is what the index said.
-    pub is_trusted: bool,
-    /// Which of its records died since it was opened.
-    pub(crate) dead: Option<Box<DeadRecords>>,
-    /// Free, and nothing was ever written to it since its space was taken, which is not filled yet.
-    pub(crate) is_thin: bool,
-}
+use known::{GONE, KnownSegments};
+pub use known::{Role, Segment, SummaryPlace};
 
-/// What the count of a shared segment becomes when its free header is durable.
-const GONE: u32 = u32::MAX;
-
-impl Segment {
-    /// Whether records of it may expire that are not in its profile, for an earlier opening has left them.
-    pub(crate) fn is_unprofiled(&self) -> bool {
-        self.unprofiled.0 < self.unprofiled.1 && self.role == Role::Sealed && self.live_records > 0
-    }
-
-    /// Whether a crash now could bring records of it back.
-    pub(crate) fn may_hold_records(&self) -> bool {
-        match self.role {
-            Role::Foreign | Role::Free | Role::Checkpoint | Role::Retired => false,
-            Role::Left => self.shared.as_ref().is_some_and(|shared| shared.load(Ordering::Acquire) != GONE),
-            Role::Open | Role::Sealed | Role::Cleaning | Role::Freeing => true,
-        }
-    }
-}
-
-/// Where a sealed segment's summary lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct SummaryPlace {
-    /// Bytes from the start of the segment.
-    pub start: u32,
-    /// Bytes of entries.
-    pub len: u32,
-    /// How many entries.
-    pub records: u32,
-    /// Their checksum, salted with the generation.
-    pub checksum: u64,
-}
-
-/// The table of all segments, by number.
+/// The segments that a shard knows: its own, and its parts of those that it shares.
 #[derive(Debug, Default)]
 pub struct SegmentTable {
-    segments: Vec<Segment>,
+    known: KnownSegments,
     /// Free segments whose space on the device has been written before: cheap to overwrite.
     ready: Vec<u32>,
     /// Free segments that take no space on the device yet.
@@ -221,7 +116,7 @@ impl SegmentTable {
 
     fn release(&mut self, segment: u32, ready: bool) {
         self.owned -= 1;
-        self.segments[segment as usize] = Segment::default();
+        self.known.forget(segment);
         self.pool.put(segment, ready);
     }
 
@@ -241,31 +136,28 @@ impl SegmentTable {
     }
 
     fn entry(&mut self, segment: u32) -> &mut Segment {
-        let place = segment as usize;
-        if place >= self.segments.len() {
-            self.segments.resize_with(place + 1, Segment::default);
-        }
-        &mut self.segments[place]
+        self.known.get_mut(segment)
     }
 
-    /// A segment.
+    /// A segment; of one that this shard does not know nothing is told.
     pub fn get(&self, segment: u32) -> &Segment {
-        &self.segments[segment as usize]
+        self.known.get(segment)
     }
 
-    /// A segment, if this shard has ever known it.
+    /// A segment, if this shard knows it.
     pub fn known(&self, segment: u32) -> Option<&Segment> {
-        self.segments.get(segment as usize)
+        self.known.find(segment)
     }
 
     /// A segment, to change it.
     pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
-        &mut self.segments[segment as usize]
+        self.known.get_mut(segment)
     }
 
-    /// All segments with their numbers.
+    /// All segments that this shard knows with their numbers, in order of these. Cost: some hundreds of bytes each, and four
+    /// for each that others know.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
-        (0u32..).zip(&self.segments)
+        self.known.iter()
     }
 
     /// Takes a free segment to be opened.
@@ -315,7 +207,7 @@ impl SegmentTable {
     /// was taken: what was written there is not overwritten from the front, header first.
     pub fn take_thin(&mut self, segment: u32) -> bool {
         let place = self.ready.iter().position(|ready| *ready == segment);
-        let entry = &mut self.segments[segment as usize];
+        let entry = self.known.get_mut(segment);
         let Some(place) = place.filter(|_| entry.is_thin) else { return false };
         entry.is_thin = false;
         self.ready.remove(place);
@@ -368,7 +260,7 @@ impl SegmentTable {
 
     /// Whether a free header is on its way. Cost: a look at every segment.
     pub fn is_freeing(&self) -> bool {
-        self.segments.iter().any(|segment| segment.role == Role::Freeing)
+        self.iter().any(|(_, segment)| segment.role == Role::Freeing)
     }
 
     /// How many segments this shard owns, free ones included, and its parts of those that it shares.
@@ -389,7 +281,7 @@ impl SegmentTable {
     /// A record was appended or found live at recovery.
     pub fn add_live(&mut self, segment: u32, units: usize, tombstone: bool) {
         let bytes = (units * UNIT_BYTES) as u64;
-        let entry = &mut self.segments[segment as usize];
+        let entry = self.known.get_mut(segment);
         entry.live_records += 1;
         entry.live_bytes += bytes;
         if tombstone {
@@ -403,7 +295,7 @@ impl SegmentTable {
     /// The record at `location` is no longer needed.
     pub fn kill(&mut self, location: Location, units: usize, tombstone: bool) {
         let bytes = (units * UNIT_BYTES) as u64;
-        let entry = &mut self.segments[location.segment() as usize];
+        let entry = self.known.get_mut(location.segment());
         debug_assert!(
             entry.is_estimated || (entry.live_records > 0 && entry.live_bytes >= bytes),
             "{location:?}: {entry:?}"
@@ -459,7 +351,7 @@ impl SegmentTable {
     }
 
     fn forget_marks(&mut self, segment: u32) {
-        let marks = self.segments[segment as usize].dead.take();
+        let marks = self.entry(segment).dead.take();
         self.mark_bytes -= marks.map_or(0, |marks| marks.bytes());
     }
 
@@ -471,7 +363,7 @@ impl SegmentTable {
 
     /// A record with an expiry belongs into its segment's profile.
     pub fn note_profiled(&mut self, location: Location, units: u32, expiry_ms: u64, trace: Trace) {
-        let entry = &mut self.segments[location.segment() as usize];
+        let entry = self.known.get_mut(location.segment());
         entry.expiry.get_or_insert_default().add(expiry_ms, trace, units);
     }
 
@@ -484,7 +376,7 @@ impl SegmentTable {
 
     /// A record with an expiry, if it has one, does not belong into its segment's profile any more.
     pub fn unprofile(&mut self, location: Location, units: u32, expiry_ms: u64, trace: Trace) {
-        let entry = &mut self.segments[location.segment() as usize];
+        let entry = self.known.get_mut(location.segment());
         let (from, to) = entry.unprofiled;
         if expiry_ms != 0
             && !(from..to).contains(&location.unit())
@@ -506,7 +398,7 @@ impl SegmentTable {
     /// A record of unknown length in `segment`, no tombstone, is no longer needed: the mean of those is taken, for tombstones
     /// are shorter by far. From now on only the summary can tell that nothing in the segment is live.
     pub fn kill_one_of(&mut self, segment: u32) {
-        let entry = &mut self.segments[segment as usize];
+        let entry = self.known.get_mut(segment);
         let records = u64::from(entry.live_records.saturating_sub(entry.tombstone_records).max(1));
         let bytes = entry.live_bytes.saturating_sub(entry.tombstone_bytes) / records;
         entry.live_records = entry.live_records.saturating_sub(1);
@@ -517,19 +409,19 @@ impl SegmentTable {
 
     /// A snapshot needs a record of `segment` that the index no longer points to.
     pub fn pin_for_snapshots(&mut self, segment: u32) {
-        self.segments[segment as usize].snapshot_records += 1;
+        self.entry(segment).snapshot_records += 1;
     }
 
     /// No snapshot needs it any more.
     pub fn unpin_for_snapshots(&mut self, segment: u32) {
-        let entry = &mut self.segments[segment as usize];
+        let entry = self.known.get_mut(segment);
         debug_assert!(entry.snapshot_records > 0);
         entry.snapshot_records = entry.snapshot_records.saturating_sub(1);
     }
 
     /// Forgets what is live in a segment all of whose records have been moved.
     pub fn clear_live(&mut self, segment: u32) {
-        let entry = &mut self.segments[segment as usize];
+        let entry = self.known.get_mut(segment);
         self.live_bytes = self.live_bytes.saturating_sub(entry.live_bytes);
         self.tombstone_bytes = self.tombstone_bytes.saturating_sub(entry.tombstone_bytes);
         (entry.live_records, entry.live_bytes) = (0, 0);
@@ -539,12 +431,12 @@ impl SegmentTable {
 
     /// Whether the sum of live bytes is that of the segments. Cost: a look at every segment.
     pub fn is_summed(&self) -> bool {
-        self.live_bytes == self.segments.iter().map(|segment| segment.live_bytes).sum::<u64>()
+        self.live_bytes == self.iter().map(|(_, segment)| segment.live_bytes).sum::<u64>()
     }
 
     /// All of a segment's records were moved but for so many, of so many bytes, about: some may be dead already.
     pub fn leave_live(&mut self, segment: u32, records: u32, bytes: u64) {
-        let entry = &mut self.segments[segment as usize];
+        let entry = self.known.get_mut(segment);
         (entry.live_records, entry.live_bytes, entry.is_estimated) = (records, bytes, true);
         entry.unprofiled = (0, u32::MAX);
         self.live_bytes += bytes;
@@ -554,7 +446,7 @@ impl SegmentTable {
     /// owns it and frees it. `forget`: a test's mutation.
     pub fn let_go(&mut self, segment: u32, forget: bool) -> bool {
         self.forget_marks(segment);
-        let entry = &mut self.segments[segment as usize];
+        let entry = self.known.get_mut(segment);
         let Some(shared) = entry.shared.clone() else { return true };
         self.shared_parts -= f64::from(std::mem::take(&mut entry.part));
         if shared.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -570,7 +462,7 @@ impl SegmentTable {
     /// A segment whose free header is durable may be opened again.
     pub fn freed(&mut self, segment: u32) {
         self.forget_marks(segment);
-        let entry = &mut self.segments[segment as usize];
+        let entry = self.known.get_mut(segment);
         debug_assert_eq!(entry.role, Role::Freeing);
         if let Some(shared) = &entry.shared {
             shared.store(GONE, Ordering::Release);

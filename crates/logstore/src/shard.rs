@@ -17,6 +17,7 @@
 use crate::cleaner::Cleaner;
 use crate::io::{IoTag, Requests, StreamId};
 use crate::keyspaces::Keyspaces;
+use crate::location::index_settings;
 use crate::memory::MemoryBalance;
 use crate::memory_ledger::MemoryLedger;
 use crate::reads::Reads;
@@ -176,7 +177,7 @@ impl LogShard {
             stream
         };
         Ok(LogShard {
-            keyspaces: Keyspaces::default(),
+            keyspaces: Keyspaces::new(index_settings(identity.geometry.segment_limit)),
             cache,
             memory,
             segments,

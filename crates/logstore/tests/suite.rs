@@ -26,6 +26,7 @@ mod full;
 mod inventory;
 mod keyspaces;
 mod load;
+mod many_segments;
 mod memory;
 mod model;
 mod mutations;

@@ -44,8 +44,8 @@ pub struct DatabaseOptions {
     /// Memory for indexes and record caches of all shards, in bytes. Default 256 MiB.
     pub memory_bytes: u64,
     /// The most that segment files may take, in bytes; rounded down to whole segments. Default: what
-    /// the store takes already and what its disks have free, less 5 % of that, at most 16,384 segments
-    /// (512 GiB); worked out anew at each opening. Of a store in persistent memory: the size of its region, where a
+    /// the store takes already and what its disks have free, less 5 % of that, at most 122,880 segments
+    /// (3.75 TiB of the largest; a capacity that needs more is refused); worked out anew at each opening. Of a store in persistent memory: the size of its region, where a
     /// file has to be made.
     pub capacity_bytes: Option<u64>,
     /// Size of a segment in bytes, for a new store: 128 KiB to 32 MiB. Default: by the capacity, 1 to 32 MiB,

@@ -191,10 +191,32 @@ fn without_a_capacity_the_limit_follows_the_disk() {
     let free_segments = free.f_bavail * free.f_frsize / (32 << 20);
     let found = u64::from(limit(&open));
     // Both directories lie on one disk, and others use it at the same time: half and whole bound it.
-    assert!(found <= free_segments.clamp(7, 16_384), "{found} of {free_segments}");
-    assert!(found >= (free_segments / 2).min(16_384), "{found} of {free_segments}");
+    assert!(found <= free_segments.clamp(7, 122_880), "{found} of {free_segments}");
+    assert!(found >= (free_segments / 2).min(122_880), "{found} of {free_segments}");
     std::fs::remove_dir_all(&directory).unwrap();
     std::fs::remove_dir_all(&other).unwrap();
+}
+
+#[test]
+fn a_capacity_that_no_store_has_is_refused() {
+    let directory = scratch("too-large");
+    let with = |segments: u64, segment_bytes: u64| DatabaseOptions {
+        segment_bytes: Some(segment_bytes),
+        capacity_bytes: Some(segments * segment_bytes),
+        ..options(&directory)
+    };
+    let limit = |options: &DatabaseOptions| {
+        Database::open(options).map(|opened| opened.storage().geometry().segment_limit)
+    };
+    let error = limit(&with(122_881, 32 << 20)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.message().contains("several stores hold more"), "{error}");
+    assert_eq!(limit(&with(122_880, 32 << 20)).unwrap(), 122_880);
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(limit(&with(122_880, 128 << 10)).unwrap(), 122_880);
+    let error = limit(&with(122_881, 128 << 10)).unwrap_err();
+    assert!(error.message().contains("is 15 GiB; larger segments of a new store allow more"), "{error}");
+    std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]

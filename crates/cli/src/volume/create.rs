@@ -11,6 +11,7 @@ use tierstone::volume::{
 use tierstone_base::units::{format_size, parse_size};
 use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
 use tierstone_logstore::format::superblock::META_BYTES;
+use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::settings::segment_bytes_for;
 use tierstone_media::file::Discards;
 use tierstone_media::file::single::SingleFileDevice;
@@ -197,13 +198,7 @@ fn create(
         tierstone_volume::Redundancy::Parity => 1,
     };
     let capacity = bytes * u64::from(groups) * u64::from(width - lost);
-    let segment_bytes = match &args.segment_size {
-        Some(size) => parse_size(size)?,
-        None => segment_bytes_for(capacity, 1),
-    };
-    if !(128 << 10..=32 << 20).contains(&segment_bytes) {
-        return wrong(format!("--segment-size: {segment_bytes} bytes; 128KiB to 32MiB are possible"));
-    }
+    let segment_bytes = segment_bytes(args, capacity)?;
     let usual = VolumeSettings::new(level, identity()?, segment_bytes);
     let settings = VolumeSettings {
         chunk_bytes,
@@ -244,6 +239,32 @@ fn create(
         };
     }
     write_description(&args.description, &description.text()?)
+}
+
+/// The size of segments on a volume of `capacity` bytes. Refuses those so small that a store could not use all of it; says
+/// what it leaves of one that is too large.
+fn segment_bytes(args: &CreateArgs, capacity: u64) -> Result<u64> {
+    let segment_bytes = match &args.segment_size {
+        Some(size) => parse_size(size)?,
+        None => segment_bytes_for(capacity, 1),
+    };
+    if !(128 << 10..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
+        return wrong(format!("--segment-size: {segment_bytes} bytes; 128KiB to 32MiB are possible"));
+    }
+    let usable = u64::from(SEGMENT_COUNT_MAX) * segment_bytes;
+    if capacity <= usable {
+        return Ok(segment_bytes);
+    }
+    let (capacity, usable) = (format_size(capacity), format_size(usable));
+    if segment_bytes < SEGMENT_BYTES_MAX {
+        return wrong(format!(
+            "--segment-size: a store has at most {SEGMENT_COUNT_MAX} segments, of {} that is {usable} of the volume's \
+             {capacity}: give larger ones",
+            format_size(segment_bytes)
+        ));
+    }
+    tell!("a store has at most {SEGMENT_COUNT_MAX} segments: it uses {usable} of the volume's {capacity}");
+    Ok(segment_bytes)
 }
 
 /// A number that no other volume has.

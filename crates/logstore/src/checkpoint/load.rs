@@ -7,7 +7,7 @@ use crate::format::checkpoint::{
 };
 use crate::format::superblock::KeyspaceEntry;
 use crate::index::{HashIndex, HashIndexSettings};
-use crate::location::{SEGMENT_COUNT_MAX, Target};
+use crate::location::{SEGMENT_COUNT_MAX, Target, index_settings};
 use crate::redo::snapshots::Area;
 use crate::shard::segment_salt;
 use std::collections::BTreeMap;
@@ -25,8 +25,15 @@ pub(crate) struct LoadedKeyspace {
     pub chunks: Vec<(Position, Seq)>,
 }
 
+impl LoadedKeyspace {
+    fn new(settings: HashIndexSettings) -> LoadedKeyspace {
+        LoadedKeyspace { index: HashIndex::new(settings), chunks: Vec::new() }
+    }
+}
+
 /// A checkpoint in memory.
 pub(crate) struct Loaded {
+    settings: HashIndexSettings,
     pub keyspaces: BTreeMap<KeyspaceId, LoadedKeyspace>,
     /// What each segment that it names held when it began.
     pub facts: BTreeMap<u32, SegmentFact>,
@@ -54,6 +61,7 @@ pub(crate) fn load(
 ) -> Option<Loaded> {
     let commit = &found.commit;
     let mut loaded = Loaded {
+        settings: index_settings(device.geometry().segment_limit),
         keyspaces: BTreeMap::new(),
         facts: BTreeMap::new(),
         counts: vec![0; SEGMENT_COUNT_MAX as usize],
@@ -67,7 +75,7 @@ pub(crate) fn load(
         while !items.is_empty() {
             match next_item(&mut items)? {
                 Item::Chunk { keyspace, from, applied, regions } => {
-                    loaded.take_chunk(keyspace, (from, applied), regions, commit.seq)?;
+                    loaded.take_chunk(keyspace, (from, applied), regions, commit)?;
                 }
                 Item::Segments(facts) => {
                     loaded.facts.extend(facts.into_iter().map(|fact| (fact.segment, fact)));
@@ -90,19 +98,21 @@ pub(crate) fn load(
 }
 
 impl Loaded {
+    /// A keyspace, with an empty index where it has none.
+    pub fn keyspace(&mut self, keyspace: KeyspaceId) -> &mut LoadedKeyspace {
+        self.keyspaces.entry(keyspace).or_insert_with(|| LoadedKeyspace::new(self.settings))
+    }
+
     fn take_chunk(
         &mut self,
         keyspace: KeyspaceId,
         (from, applied): (Position, Seq),
         regions: &[u8],
-        begin: Seq,
+        commit: &Commit,
     ) -> Option<()> {
-        let keyspace = self.keyspaces.entry(keyspace).or_insert_with(|| LoadedKeyspace {
-            index: HashIndex::new(HashIndexSettings::default()),
-            chunks: Vec::new(),
-        });
+        let keyspace = self.keyspaces.entry(keyspace).or_insert_with(|| LoadedKeyspace::new(self.settings));
         let is_next = keyspace.chunks.last().map_or(from.0 == 0, |&(last, _)| last < from);
-        if !is_next || applied < begin {
+        if !is_next || applied < commit.seq {
             return None;
         }
         keyspace.chunks.push((from, applied));
@@ -114,7 +124,7 @@ impl Loaded {
             }
             Target::Frame(_) => false,
         };
-        keyspace.index.load_with(regions, &mut count).ok().map(drop)
+        keyspace.index.load_with(regions, commit.layout, &mut count).ok().map(drop)
     }
 }
 

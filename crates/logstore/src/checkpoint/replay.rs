@@ -9,11 +9,11 @@
 //! Anything that does not fit makes the checkpoint void: the summaries give the same index.
 
 use super::find::FoundCheckpoint;
-use super::load::{Loaded, LoadedKeyspace, load};
+use super::load::{Loaded, load};
 use super::{InForce, Tail};
 use crate::format::checkpoint::{Commit, TouchFact};
 use crate::format::record::{FLAG_COLLIDES, FLAG_REPLACES, FLAG_TOMBSTONE};
-use crate::index::{Candidates, HashIndex, HashIndexSettings, IndexValue};
+use crate::index::{Candidates, HashIndex, IndexValue};
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::recovery::{BuildReport, Packed, ShardPlan};
 use crate::redo::snapshots::may_be_stale;
@@ -138,10 +138,7 @@ impl Replay<'_> {
         let collides = versions.iter().any(|version| version.flags() & FLAG_COLLIDES != 0);
         if let Some(oldest) = younger.last() {
             let existed = oldest.flags() & FLAG_REPLACES != 0;
-            let entry = self.loaded.keyspaces.entry(keyspace).or_insert_with(|| LoadedKeyspace {
-                index: HashIndex::new(HashIndexSettings::default()),
-                chunks: Vec::new(),
-            });
+            let entry = self.loaded.keyspace(keyspace);
             entry.index.candidates(position, &mut self.candidates);
             match (existed, self.candidates.len()) {
                 _ if collides => self.replay_by_keys(device, keyspace, younger)?,

@@ -13,7 +13,7 @@ use crate::format::checkpoint::{
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
 use crate::index::{IndexValue, MapValues, ScanProgress};
 use crate::io::IoTag;
-use crate::location::{Location, Target};
+use crate::location::{Location, Target, index_settings};
 use crate::segments::Role;
 use crate::shard::{LogShard, generation, log_id, segment_salt};
 use crate::touch::TouchKey;
@@ -452,6 +452,7 @@ impl LogShard {
             seq: writing.seq,
             newest: writing.newest,
             pieces: writing.pieces,
+            layout: index_settings(identity.geometry.segment_limit).layout,
             shard: identity.shard,
             shard_count: identity.shard_count,
             first_position: positions.0.0,

@@ -45,12 +45,19 @@ pub(crate) struct Pace {
     due_at_us: u64,
     /// A write has found no space.
     is_hurried: bool,
+    /// One has since the last look for a victim.
+    wants_look: bool,
 }
 
 impl Pace {
     /// A write waits for space: the cleaner does what it can until one finds some.
     pub(crate) fn hurry(&mut self) {
-        self.is_hurried = true;
+        (self.is_hurried, self.wants_look) = (true, true);
+    }
+
+    /// Whether a write has found no space since this was asked last.
+    pub(crate) fn take_wants_look(&mut self) -> bool {
+        std::mem::take(&mut self.wants_look)
     }
 
     /// A write has found space.

@@ -22,6 +22,7 @@
 //! All checksums are salted with segment and generation. The commit is void unless all of its block is
 //! there, so that a torn one commits nothing.
 
+use crate::index::EntryLayout;
 use crate::shard::segment_salt;
 use tierstone_base::checksum::checksum;
 use tierstone_base::codec::Reader;
@@ -30,7 +31,9 @@ use tierstone_media::BLOCK_BYTES;
 
 const PIECE_MAGIC: u32 = 0x5043_5354;
 const COMMIT_MAGIC: u32 = 0x4343_5354;
-const VERSION: u32 = 1;
+/// Of checkpoints whose entries are narrow, and of those whose entries are wide.
+const NARROW_VERSION: u32 = 1;
+const WIDE_VERSION: u32 = 2;
 /// Bytes of a piece before its items.
 pub const PIECE_HEADER_BYTES: usize = 32;
 /// Bytes of an item before its content.
@@ -279,6 +282,8 @@ pub struct Commit {
     pub newest: Seq,
     /// How many pieces there are.
     pub pieces: u64,
+    /// How the entries in them are cut.
+    pub layout: EntryLayout,
     /// Whose index it is.
     pub shard: ShardId,
     /// Of how many.
@@ -295,7 +300,8 @@ impl Commit {
     /// Writes the block that commits, for the checkpoint's first segment.
     pub fn encode(&self, block: &mut [u8]) {
         block[8..12].copy_from_slice(&COMMIT_MAGIC.to_le_bytes());
-        block[12..16].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.layout == EntryLayout::NARROW { NARROW_VERSION } else { WIDE_VERSION };
+        block[12..16].copy_from_slice(&version.to_le_bytes());
         let (opening, seqs) = ([self.open_count, self.number], [self.seq, self.newest]);
         let words = [&[self.store, self.generation][..], &opening, &seqs, &[self.pieces]].concat();
         for (place, word) in block[16..72].chunks_exact_mut(8).zip(words) {
@@ -322,9 +328,14 @@ impl Commit {
         if reader.u64()? != checksum(segment_salt(store, segment, generation), &block[8..]) {
             return None;
         }
-        if reader.u32()? != COMMIT_MAGIC || reader.u32()? != VERSION {
+        if reader.u32()? != COMMIT_MAGIC {
             return None;
         }
+        let layout = match reader.u32()? {
+            NARROW_VERSION => EntryLayout::NARROW,
+            WIDE_VERSION => EntryLayout::WIDE,
+            _ => return None,
+        };
         let mut commit = Commit {
             store: reader.u64()?,
             generation: reader.u64()?,
@@ -335,6 +346,7 @@ impl Commit {
             pieces: reader.u64()?,
             shard: reader.u16()?,
             shard_count: reader.u16()?,
+            layout,
             ..Commit::default()
         };
         let count = reader.u32()? as usize;

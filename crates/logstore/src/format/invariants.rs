@@ -13,7 +13,7 @@ use super::record::{self, Decoded, FLAG_EXPIRY};
 use super::segment::{HeaderFound, SegmentFooter, SegmentHeader};
 use super::summary::{SummaryBuilder, SummaryCursor, SummaryReader};
 use super::superblock::{SLOT_BYTES, SlotFound, Superblock};
-use crate::index::{HashIndex, HashIndexSettings};
+use crate::index::{EntryLayout, HashIndex, HashIndexSettings};
 use crate::location::UNIT_BYTES;
 use crate::shard::segment_salt;
 use tierstone_base::checksum::checksum;
@@ -154,9 +154,12 @@ pub fn check_checkpoint(data: &[u8]) {
     let mut items = data;
     while let Some(item) = next_item(&mut items) {
         if let Item::Chunk { keyspace, from, applied, regions } = item {
-            let mut index = HashIndex::new(HashIndexSettings { memory_limit_bytes: 1 << 20 });
-            let _ = index.load(regions);
-            assert!(index.memory_bytes() <= 1 << 20);
+            let layouts = [EntryLayout::NARROW, EntryLayout::WIDE];
+            for (layout, of_dump) in layouts.into_iter().flat_map(|one| layouts.map(|other| (one, other))) {
+                let mut index = HashIndex::new(HashIndexSettings { memory_limit_bytes: 1 << 20, layout });
+                let _ = index.load_with(regions, of_dump, &mut |_| true);
+                assert!(index.memory_bytes() <= 1 << 20);
+            }
             let chunk = [&chunk_header(keyspace, from, applied)[..], regions].concat();
             assert!(chunk.len() >= CHUNK_HEADER_BYTES);
             let again = [&item_header(ItemKind::Chunk, chunk.len())[..], &chunk].concat();
@@ -183,7 +186,8 @@ fn check_commit(data: &[u8]) {
     let generation = word(&block[24..]);
     assert_eq!(Commit::decode(&block, store, segment, generation), None);
     let mut known = vec![0; 4096];
-    Commit::default().encode(&mut known);
+    let layout = if word(data) & 16 == 0 { EntryLayout::NARROW } else { EntryLayout::WIDE };
+    Commit { layout, ..Commit::default() }.encode(&mut known);
     // Magic, and mostly the version.
     let taken = if word(data).is_multiple_of(4) { 12 } else { 16 };
     block[8..taken].copy_from_slice(&known[8..taken]);

@@ -14,7 +14,7 @@ use super::record::{
 use super::segment::{SegmentFooter, SegmentHeader, SegmentState, Temperature};
 use super::summary::{SummaryBuilder, SummaryEntry};
 use super::superblock::{IndexKind, KeyspaceEntry, Superblock};
-use crate::index::{HashIndex, HashIndexSettings};
+use crate::index::{EntryLayout, HashIndex, HashIndexSettings};
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::shard::{generation, log_id, segment_salt};
 use tierstone_base::checksum::checksum;
@@ -204,6 +204,7 @@ fn the_page_prints_a_checkpoint() {
     let used = piece.len();
     seal_piece(&mut piece, 0, used, segment_salt(STORE, 4, generation));
     let commit = Commit {
+        layout: EntryLayout::NARROW,
         store: STORE,
         generation,
         open_count: 1,

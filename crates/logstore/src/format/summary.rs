@@ -18,7 +18,7 @@ const SAME_KEYSPACE: u8 = 0x80;
 pub const ENTRY_BYTES_MAX: usize = 1 + 8 + 10 + 5 + 5 + 5 + 8;
 
 /// Bytes that what a touch names adds to its entry at most.
-const TOUCHED_BYTES_MAX: usize = 10 + 5;
+const TOUCHED_BYTES_MAX: usize = 10 + 6;
 
 /// Bytes of a difference of sequences, of 48 bits each, at most.
 const SEQ_BYTES_MAX: usize = 7;
@@ -390,7 +390,7 @@ mod tests {
                 unit += gap;
                 let (flags, expiry_ms) = [(FLAG_EXPIRY, position), (1, 0), (1 | FLAG_EXPIRY, position)][usize::from(kind)];
                 let touched = match kind {
-                    2 => Touched { seq: position % (1 << 48), place: position % (1 << 34) },
+                    2 => Touched { seq: position % (1 << 48), place: position % (1 << 37) },
                     _ => Touched::default(),
                 };
                 let flags = flags | if key.is_some() { FLAG_KEYED } else { 0 };

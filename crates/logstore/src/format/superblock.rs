@@ -23,7 +23,7 @@ pub const SLOT_BYTES: usize = 64 << 10;
 pub const META_BYTES: u64 = 2 * SLOT_BYTES as u64;
 const HEADER_BYTES: usize = 40;
 /// Bytes of the number of runs of segments in use: not every second segment of [`SEGMENT_COUNT_MAX`] begins one more.
-const COUNT_BYTES_MAX: usize = 2;
+const COUNT_BYTES_MAX: usize = 3;
 
 /// A keyspace that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -354,21 +354,23 @@ mod tests {
     #[test]
     fn what_has_no_room_in_the_list_of_segments_is_left_out() {
         let runs: Vec<Run> = (0..SEGMENT_COUNT_MAX / 2).map(|place| (place * 2, 1)).collect();
-        let with_facts = |facts: usize| {
+        let with = |facts: usize, runs: &[Run]| {
             let facts = vec![7; facts];
-            let wanted = Superblock { facts, in_use: runs.clone(), ..superblock(1) };
+            let wanted = Superblock { facts, in_use: runs.to_vec(), ..superblock(1) };
             let SlotFound::Whole { superblock, .. } = Superblock::decode(&wanted.encode(1).unwrap()) else {
                 panic!("{} bytes of facts", wanted.facts.len())
             };
-            assert_eq!(Superblock { in_use: runs.clone(), ..superblock.clone() }, wanted);
+            assert_eq!(Superblock { in_use: runs.to_vec(), ..superblock.clone() }, wanted);
             assert_eq!(superblock.in_use, runs[..superblock.in_use.len()]);
             superblock.in_use.len()
         };
-        assert_eq!(with_facts(5), runs.len());
-        assert!((1..runs.len()).contains(&with_facts(60_000)));
+        // Two bytes a run: every second segment of the first 60,000 fits, and of the largest store more than half.
+        assert_eq!(with(5, &runs[..30_000]), 30_000);
+        assert!((runs.len() / 2..runs.len()).contains(&with(5, &runs)));
+        assert!((1..30_000).contains(&with(60_000, &runs)));
         let most = (65_000..SLOT_BYTES)
             .take_while(|&facts| Superblock { facts: vec![7; facts], ..superblock(1) }.encode(1).is_ok());
-        assert_eq!(with_facts(most.last().unwrap()), 0);
+        assert_eq!(with(most.last().unwrap(), &runs), 0);
     }
 
     proptest! {

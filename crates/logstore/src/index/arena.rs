@@ -8,7 +8,7 @@
 //! 4. While the epoch is the same, a page that was in use still is, by the same region; no other arena, nor this
 //!    one later, has that epoch.
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, EntryLayout};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The epoch of the next arena, or of one that gives a page back.
@@ -31,6 +31,7 @@ type Chunk = Box<[Page; CHUNK_PAGES]>;
 /// All pages of one index.
 pub struct PageArena {
     epoch: u64,
+    layout: EntryLayout,
     chunks: Vec<Option<Chunk>>,
     /// One bit a page, set when it is free in a chunk that exists.
     free: Vec<u128>,
@@ -43,10 +44,12 @@ pub struct PageArena {
     chunk_count: u64,
 }
 
-impl Default for PageArena {
-    fn default() -> Self {
+impl PageArena {
+    /// An empty one for entries of `layout`.
+    pub fn new(layout: EntryLayout) -> Self {
         PageArena {
             epoch: next_epoch(),
+            layout,
             chunks: Vec::new(),
             free: Vec::new(),
             chunks_with_free: Vec::new(),
@@ -56,9 +59,12 @@ impl Default for PageArena {
             chunk_count: 0,
         }
     }
-}
 
-impl PageArena {
+    /// How the entries of its buckets are cut.
+    pub fn layout(&self) -> EntryLayout {
+        self.layout
+    }
+
     /// Another one whenever a page was given back.
     pub fn epoch(&self) -> u64 {
         self.epoch

@@ -1,15 +1,15 @@
 //! The index as bytes, for checkpoints, and back.
 //!
-//! A dump is a run of records, one a region, little-endian:
+//! A dump is a run of records, one a region, little-endian; of which layout its entries are is said elsewhere:
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 8 | first position of the region |
-//! | 1 | bits of its prefix, 0 to 44 |
+//! | 1 | bits of its prefix, 0 to 44; 46 in the wide layout |
 //! | 1 | 1 when an earlier record may hold some of these entries too, else 0 |
 //! | 2 | entries in buckets |
 //! | 4 | entries of the stash that start in the region |
-//! | 7 each | entries: value in the low 35 bits, tag in the upper 21 ([`bucket`](super::bucket)) |
+//! | 7 each | entries: value in the low 35 bits (37), tag in the upper 21 (19) ([`bucket`](super::bucket)) |
 //! | 14 each | stash: known position (8), known bits (1), value (5) |
 //!
 //! The bytes carry no checksum: the checkpoint around them does. Still every field is checked when
@@ -20,7 +20,7 @@
 //!    bits that it knew then.
 //! 2. Loading what one dump wrote never makes two entries of one.
 
-use super::bucket::{Entry, HOME_BITS, PREFIX_BITS_MAX, partial_tag};
+use super::bucket::{Entry, EntryLayout, HOME_BITS};
 use super::hash::HashIndex;
 use super::region::{REGION_ENTRIES, pages_for, region_limit};
 use super::stash::{StashEntry, last_of, prefix};
@@ -64,6 +64,22 @@ struct Record {
     partial: bool,
     entries: Vec<Entry>,
     stash: Vec<StashEntry>,
+}
+
+impl Record {
+    /// The same for an index of `layout`, which has room for the values.
+    fn cut(&mut self, layout: EntryLayout) -> Result<()> {
+        if self.prefix_bits > layout.prefix_bits_max() {
+            return Err(damaged("a region is too narrow for this index"));
+        }
+        for entry in &mut self.entries {
+            *entry = entry.cut(layout);
+            if entry.known_bits() < HOME_BITS {
+                return Err(damaged("an entry knows too little of its position for this index"));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn damaged(what: &str) -> Error {
@@ -144,7 +160,7 @@ impl HashIndex {
             let first = entry.first_position(start, prefix_bits);
             if last_of(first, known) >= at.0 {
                 exact &= first >= at.0;
-                let mapped = Entry::new(entry.tag(), map.map(entry.value()));
+                let mapped = entry.with_value(map.map(entry.value()));
                 out.extend(&mapped.word().to_le_bytes()[..7]);
                 count += 1;
             }
@@ -170,25 +186,33 @@ impl HashIndex {
     /// `Corrupt` when the bytes are not such records, `NoMemory` when the limit does not allow
     /// them. Entries before the error stay: throw the index away then.
     pub fn load(&mut self, bytes: &[u8]) -> Result<u64> {
-        self.load_with(bytes, &mut |_| true)
+        self.load_with(bytes, self.layout(), &mut |_| true)
     }
 
-    /// As [`HashIndex::load`], and shows every value to `accept`.
+    /// As [`HashIndex::load`] of what an index of `layout` wrote, and shows every value to `accept`, which takes none that
+    /// this index has no room for.
     ///
     /// # Errors
     /// As [`HashIndex::load`]; `Corrupt` too when `accept` answers false.
-    pub fn load_with(&mut self, bytes: &[u8], accept: &mut impl FnMut(IndexValue) -> bool) -> Result<u64> {
+    pub fn load_with(
+        &mut self,
+        bytes: &[u8],
+        layout: EntryLayout,
+        accept: &mut impl FnMut(IndexValue) -> bool,
+    ) -> Result<u64> {
         let before = self.len();
         let mut reader = Reader::new(bytes);
         let mut wide = false;
         let mut result = Ok(());
         let mut record = Record::default();
         while result.is_ok() && !reader.rest().is_empty() {
-            result = read_record(&mut reader, &mut record).and_then(|()| {
+            result = read_record(&mut reader, layout, &mut record).and_then(|()| {
                 let stashed = record.stash.iter().map(|entry| entry.value);
-                if !record.entries.iter().map(|entry| entry.value()).chain(stashed).all(&mut *accept) {
+                let mut values = record.entries.iter().map(|entry| entry.value()).chain(stashed);
+                if !values.all(|value| self.layout().has_room(value) && accept(value)) {
                     return Err(damaged("an entry points to nowhere"));
                 }
+                record.cut(self.layout())?;
                 wide |= self.load_record(&record)?;
                 Ok(())
             });
@@ -304,8 +328,9 @@ impl HashIndex {
             let depth = region.prefix_bits();
             let placed = known >= depth + HOME_BITS;
             if placed && region.len() < region_limit(region.page_count()) {
-                let tag = partial_tag(first, known, depth);
-                self.change(id, |region, arena| region.add(arena, Entry::new(tag, value)));
+                let layout = self.layout();
+                let tag = layout.partial_tag(first, known, depth);
+                self.change(id, |region, arena| region.add(arena, Entry::new(layout, tag, value)));
                 self.bucketed += 1;
                 return Ok(false);
             }
@@ -334,7 +359,7 @@ impl HashIndex {
     }
 }
 
-fn read_record(reader: &mut Reader<'_>, record: &mut Record) -> Result<()> {
+fn read_record(reader: &mut Reader<'_>, layout: EntryLayout, record: &mut Record) -> Result<()> {
     if reader.rest().len() < HEAD_BYTES {
         return Err(damaged("a record is cut off"));
     }
@@ -344,7 +369,7 @@ fn read_record(reader: &mut Reader<'_>, record: &mut Record) -> Result<()> {
         return Err(damaged("a record is cut off"));
     };
     let prefix_bits = u32::from(prefix_bits);
-    if prefix_bits > PREFIX_BITS_MAX || prefix(start, prefix_bits) != start {
+    if prefix_bits > layout.prefix_bits_max() || prefix(start, prefix_bits) != start {
         return Err(damaged("a region does not start where a region can start"));
     }
     if usize::from(count) > REGION_ENTRIES || partial > 1 {
@@ -355,7 +380,7 @@ fn read_record(reader: &mut Reader<'_>, record: &mut Record) -> Result<()> {
     for entry in bytes.as_chunks::<7>().0 {
         let mut word = [0u8; 8];
         word[..7].copy_from_slice(entry);
-        let entry = Entry::from_word(u64::from_le_bytes(word))
+        let entry = Entry::from_word(layout, u64::from_le_bytes(word))
             .filter(|entry| entry.known_bits() >= HOME_BITS)
             .ok_or_else(|| damaged("an entry knows too little of its position"))?;
         record.entries.push(entry);

@@ -5,7 +5,7 @@
 //! grows by one page of four buckets and splits in two when it has 14; each step moves the entries
 //! of one region only.
 //!
-//! An entry knows 20 bits of its position beyond its region's prefix when it is inserted; about 5
+//! An entry knows 20 bits of its position (18 in the wide layout) beyond its region's prefix when it is inserted; about 5
 //! of them choose the bucket and 15 tell neighbours apart (14 in the largest regions). Each split
 //! costs an entry one of them; [`HashIndex::replace`] and [`HashIndex::refresh`] bring them back.
 //! An entry knows how many it has, so a lookup compares what is known and misses nothing.
@@ -17,7 +17,7 @@
 //! 4. [`HashIndex::memory_bytes`] stays within the limit.
 
 use super::arena::PageArena;
-use super::bucket::{BUCKET_ENTRIES, Entry, KNOWN_BITS_MAX, fresh_tag};
+use super::bucket::{BUCKET_ENTRIES, Entry, EntryLayout, KNOWN_BITS_MAX};
 use super::directory::Directory;
 use super::region::{Region, RegionTable, region_limit};
 use super::stash::Stash;
@@ -77,7 +77,7 @@ impl HashIndex {
             settings,
             directory: Directory::new(root),
             regions,
-            arena: PageArena::default(),
+            arena: PageArena::new(settings.layout),
             stash: Stash::default(),
             bucketed: 0,
             stale: 0,
@@ -114,6 +114,17 @@ impl HashIndex {
     /// Sets another memory limit. Below what is in use it frees nothing; it stops growth.
     pub fn set_memory_limit_bytes(&mut self, memory_limit_bytes: u64) {
         self.settings.memory_limit_bytes = memory_limit_bytes;
+    }
+
+    /// How its entries are cut.
+    pub fn layout(&self) -> EntryLayout {
+        self.arena.layout()
+    }
+
+    /// An entry of `region` that knows its whole `position`.
+    fn fresh(&self, position: Position, region: &Region, value: IndexValue) -> Entry {
+        let layout = self.layout();
+        Entry::new(layout, layout.fresh_tag(position, region.prefix_bits()), value)
     }
 
     fn region(&self, position: Position) -> &Region {
@@ -225,8 +236,9 @@ impl HashIndex {
             let id = self.directory.find(position);
             let region = self.regions.get_mut(id);
             if region.len() < region_limit(region.page_count()) {
-                let tag = fresh_tag(position, region.prefix_bits());
-                region.add(&mut self.arena, Entry::new(tag, value));
+                let layout = self.arena.layout();
+                let tag = layout.fresh_tag(position, region.prefix_bits());
+                region.add(&mut self.arena, Entry::new(layout, tag, value));
                 self.bucketed += 1;
                 return Ok(());
             }
@@ -269,7 +281,7 @@ impl HashIndex {
         let id = self.directory.find(position);
         let region = self.regions.get(id);
         if let Some((place, old)) = region.place_of(&self.arena, position, from) {
-            let fresh = Entry::new(fresh_tag(position, region.prefix_bits()), to);
+            let fresh = self.fresh(position, region, to);
             self.change(id, |region, arena| region.overwrite(arena, place, old, fresh));
             return true;
         }
@@ -304,7 +316,7 @@ impl HashIndex {
                 hit
             });
             if let Some((place, old)) = found {
-                let fresh = Entry::new(fresh_tag(position, region.prefix_bits()), value);
+                let fresh = self.fresh(position, region, value);
                 self.change(id, |region, arena| region.overwrite(arena, place, old, fresh));
                 return;
             }
@@ -321,12 +333,12 @@ impl HashIndex {
         }
     }
 
-    /// The most bits that an entry lacks: 0 to 20. Above about 8, false candidates begin to show,
+    /// The most bits that an entry lacks: 0 to those that a fresh one knows. Above about 8, false candidates begin to show,
     /// and the caller should feed [`HashIndex::refresh`] from the summaries. An upper bound: it
     /// falls when the last stale entry of a region is gone or refreshed. Cost: none to speak of.
     pub fn stale_tag_bits(&self) -> u32 {
         if self.stash.has_stale() {
-            return KNOWN_BITS_MAX;
+            return self.layout().known_bits();
         }
         self.lost_histogram.iter().rposition(|&regions| regions > 0).unwrap_or(0) as u32
     }

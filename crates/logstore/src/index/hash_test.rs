@@ -1,8 +1,8 @@
-use super::super::bucket::{BUCKET_ENTRIES, HOME_BITS, PREFIX_BITS_MAX, partial_tag};
+use super::super::bucket::{BUCKET_ENTRIES, HOME_BITS};
 use super::super::dump::MapValues;
 use super::super::sorted::SortedBuilder;
 use super::super::stash::{last_of, prefix};
-use super::super::value::ScanProgress;
+use super::super::value::{ScanProgress, UPPER_FROM};
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ impl HashIndex {
         let mut passed = vec![false; bucket_count];
         let (mut count, mut stale, mut lost) = (0, 0, 0);
         for index in 0..bucket_count {
-            for entry in region.bucket(&self.arena, index).entries() {
+            for entry in region.bucket(&self.arena, index).entries(self.layout()) {
                 assert!(entry.known_bits() >= HOME_BITS);
                 count += 1;
                 stale += usize::from(entry.lost_bits() > 0);
@@ -118,6 +118,10 @@ fn draw(shape: Shape, random: &mut SeededRandom) -> Position {
     })
 }
 
+fn settings(layout: EntryLayout) -> HashIndexSettings {
+    HashIndexSettings { layout, ..HashIndexSettings::default() }
+}
+
 /// An index next to a plain map of what it must hold.
 struct Pair {
     index: HashIndex,
@@ -127,15 +131,28 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Self {
-        let index = HashIndex::new(HashIndexSettings::default());
+    /// Empty, of one layout or the other.
+    fn new(random: &mut SeededRandom) -> Self {
+        Pair::of(if random.chance(0.5) { EntryLayout::WIDE } else { EntryLayout::NARROW })
+    }
+
+    fn of(layout: EntryLayout) -> Self {
+        let index = HashIndex::new(settings(layout));
         Pair { index, model: BTreeMap::new(), next_value: 1, out: Candidates::new() }
     }
 
-    fn insert(&mut self, position: Position) {
-        // Spread over all 35 bits, and still distinct: the factor is odd.
-        let raw = self.next_value.wrapping_mul(0x2_545f_4915) & IndexValue::MAX_RAW;
+    /// A value that no other entry has, from all over those that the layout has room for.
+    fn value(&mut self) -> u64 {
+        let lower = self.index.layout().lower_values();
+        // Distinct, since the factor is odd.
+        let spread =
+            self.next_value.wrapping_mul(0x2_545f_4915) % (lower + (IndexValue::MAX_RAW + 1 - UPPER_FROM));
         self.next_value += 1;
+        if spread < lower { spread } else { UPPER_FROM + (spread - lower) }
+    }
+
+    fn insert(&mut self, position: Position) {
+        let raw = self.value();
         self.index.insert(position, IndexValue::new(raw)).unwrap();
         self.model.insert(raw, position);
     }
@@ -156,8 +173,7 @@ impl Pair {
 
     fn replace(&mut self, random: &mut SeededRandom) {
         if let Some((raw, position)) = self.any(random) {
-            let to = self.next_value.wrapping_mul(0x2_545f_4915) & IndexValue::MAX_RAW;
-            self.next_value += 1;
+            let to = self.value();
             assert!(self.index.replace(position, IndexValue::new(raw), IndexValue::new(to)));
             self.model.remove(&raw);
             self.model.insert(to, position);
@@ -210,7 +226,7 @@ fn random_work_on_every_shape_agrees_with_a_map() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
         println!("seed {seed} {shape:?}");
         let mut random = SeededRandom::new(seed as u64);
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         for inserts in [0.9, 0.6, 0.1, 0.95, 0.3] {
             for _ in 0..4000 {
                 pair.step(shape, inserts, &mut random);
@@ -258,7 +274,7 @@ fn a_spot_gives_what_fits_or_nothing() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
         println!("seed {seed} {shape:?}");
         let mut random = SeededRandom::new(100 + seed as u64);
-        let (mut pair, mut other) = (Pair::new(), Pair::new());
+        let (mut pair, mut other) = (Pair::new(&mut random), Pair::new(&mut random));
         let mut spots = Spots::default();
         // The last part gives chunks of buckets back.
         for inserts in [0.9, 0.4, 0.8, 0.1] {
@@ -286,7 +302,7 @@ fn a_spot_gives_what_fits_or_nothing() {
 fn an_index_that_is_emptied_gives_its_memory_back() {
     for shape in [Shape::Uniform, Shape::OneSlot, Shape::FewSlots] {
         let mut random = SeededRandom::new(11);
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         for _ in 0..60_000 {
             let position = draw(shape, &mut random);
             pair.insert(position);
@@ -307,7 +323,7 @@ fn an_index_that_is_emptied_gives_its_memory_back() {
 
 #[test]
 fn thousands_of_equal_positions_all_stay() {
-    let mut pair = Pair::new();
+    let mut pair = Pair::of(EntryLayout::WIDE);
     let mut random = SeededRandom::new(3);
     for number in 0..6000 {
         let shape = if number % 3 == 0 { Shape::Uniform } else { Shape::AllEqual };
@@ -347,7 +363,7 @@ fn equal_entries_are_kept_apart() {
 fn scan_while_changing(seed: u64, shape: Shape, lasting: usize, churn: usize) {
     println!("seed {seed} {shape:?} {lasting} {churn}");
     let mut random = SeededRandom::new(seed);
-    let mut pair = Pair::new();
+    let mut pair = Pair::new(&mut random);
     for _ in 0..lasting {
         let position = draw(shape, &mut random);
         pair.insert(position);
@@ -403,7 +419,7 @@ proptest! {
         seed: u64, shape in 0..SHAPES.len(), inserts in 0.3f64..1.0, steps in 1usize..3000,
     ) {
         let mut random = SeededRandom::new(seed);
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         for _ in 0..steps {
             pair.step(SHAPES[shape], inserts, &mut random);
         }
@@ -415,12 +431,12 @@ proptest! {
         seed: u64, shape in 0..SHAPES.len(), count in 0usize..6000, max_bytes in 1usize..20_000,
     ) {
         let mut random = SeededRandom::new(seed);
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         for _ in 0..count {
             let position = draw(SHAPES[shape], &mut random);
             pair.insert(position);
         }
-        let (mut loaded, mut at) = (HashIndex::new(HashIndexSettings::default()), Position(0));
+        let (mut loaded, mut at) = (HashIndex::new(settings(pair.index.layout())), Position(0));
         loop {
             let mut bytes = Vec::new();
             let progress = pair.index.dump_from(at, max_bytes, &mut bytes);
@@ -437,11 +453,13 @@ proptest! {
     fn hostile_bytes_never_panic_a_load(
         mut head in prop::collection::vec(any::<u8>(), 0..200), seed: u64, flips in 0usize..20,
     ) {
-        let mut index = HashIndex::new(HashIndexSettings { memory_limit_bytes: 1 << 20 });
-        let _ = index.load(&head);
-        index.validate();
         let mut random = SeededRandom::new(seed);
-        let mut pair = Pair::new();
+        for layout in [EntryLayout::NARROW, EntryLayout::WIDE] {
+            let mut index = HashIndex::new(HashIndexSettings { memory_limit_bytes: 1 << 20, layout });
+            let _ = index.load(&head);
+            index.validate();
+        }
+        let mut pair = Pair::new(&mut random);
         for _ in 0..1500 {
             let position = draw(SHAPES[(seed % 7) as usize], &mut random);
             pair.insert(position);
@@ -455,7 +473,8 @@ proptest! {
             let place = random.below(head.len() as u64) as usize;
             head[place] = random.next_u64() as u8;
         }
-        let mut index = HashIndex::new(HashIndexSettings { memory_limit_bytes: 1 << 20 });
+        let layout = pair.index.layout();
+        let mut index = HashIndex::new(HashIndexSettings { memory_limit_bytes: 1 << 20, layout });
         let result = index.load(&head);
         prop_assert!(flips > 0 || result.is_ok());
         index.validate();
@@ -464,7 +483,7 @@ proptest! {
     #[test]
     fn a_sorted_build_equals_inserts(seed: u64, shape in 0..SHAPES.len(), count in 0usize..8000) {
         let mut random = SeededRandom::new(seed);
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         for _ in 0..count {
             let position = draw(SHAPES[shape], &mut random);
             pair.insert(position);
@@ -475,7 +494,7 @@ proptest! {
         if count > 100 {
             sorted.swap(17, 60);
         }
-        let mut builder = SortedBuilder::new(HashIndexSettings::default());
+        let mut builder = SortedBuilder::new(settings(pair.index.layout()));
         for (position, value) in sorted {
             builder.push(position, value).unwrap();
         }
@@ -493,7 +512,7 @@ fn a_dump_taken_while_the_index_changes_holds_every_lasting_entry_once() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
         println!("seed {seed} {shape:?}");
         let mut random = SeededRandom::new(seed as u64);
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         for _ in 0..4000 {
             let position = draw(shape, &mut random);
             pair.insert(position);
@@ -517,7 +536,7 @@ fn a_dump_taken_while_the_index_changes_holds_every_lasting_entry_once() {
             }
             growing = if growing { pair.model.len() < 6000 } else { pair.model.len() < 500 };
         }
-        let mut loaded = HashIndex::new(HashIndexSettings::default());
+        let mut loaded = HashIndex::new(settings(pair.index.layout()));
         loaded.load(&bytes).unwrap();
         loaded.validate();
         for (&raw, &position) in &lasting {
@@ -543,7 +562,7 @@ fn each_step_of_an_exact_dump_is_what_the_index_held_there_and_then() {
     for (seed, shape) in (0u64..).zip(SHAPES.into_iter().cycle().take(21)) {
         println!("seed {seed} {shape:?}");
         let mut random = SeededRandom::new(seed);
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         for _ in 0..200 + random.below(4000) {
             let position = draw(shape, &mut random);
             pair.insert(position);
@@ -560,7 +579,7 @@ fn each_step_of_an_exact_dump_is_what_the_index_held_there_and_then() {
             expected.extend(pair.model.iter().filter(|(_, position)| here(position)));
             if end == u64::MAX {
                 whole += 1;
-                let mut loaded = HashIndex::new(HashIndexSettings::default());
+                let mut loaded = HashIndex::new(settings(pair.index.layout()));
                 assert_eq!(loaded.load(&bytes).unwrap(), expected.len() as u64);
                 loaded.validate();
                 for (&raw, &position) in &expected {
@@ -582,7 +601,7 @@ fn each_step_of_an_exact_dump_is_what_the_index_held_there_and_then() {
 fn refreshed_entries_know_their_whole_tag_again() {
     for shape in [Shape::Uniform, Shape::OneSlot] {
         let mut random = SeededRandom::new(5);
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         for _ in 0..100_000 {
             let position = draw(shape, &mut random);
             pair.insert(position);
@@ -610,7 +629,7 @@ fn at_the_limit_new_keys_are_refused_and_old_ones_work() {
     for shape in [Shape::Uniform, Shape::OneSlot, Shape::AllEqual] {
         let mut random = SeededRandom::new(9);
         let limit = 600_000;
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(&mut random);
         pair.index.set_memory_limit_bytes(limit);
         let mut refused = 0;
         while refused < 100 {
@@ -659,14 +678,78 @@ fn bytes_a_key_stay_within_the_design() {
 
 #[test]
 fn false_candidates_are_rare() {
-    let mut random = SeededRandom::new(22);
-    let mut index = HashIndex::new(HashIndexSettings::default());
-    for count in 0..200_000u64 {
-        index.insert(Position(random.next_u64()), IndexValue::new(count)).unwrap();
+    // So many lookups meet one false candidate at most.
+    for (layout, lookups) in [(EntryLayout::NARROW, 200), (EntryLayout::WIDE, 50)] {
+        let mut random = SeededRandom::new(22);
+        let mut index = HashIndex::new(settings(layout));
+        for count in 0..200_000u64 {
+            index.insert(Position(random.next_u64()), IndexValue::new(count)).unwrap();
+        }
+        let misses = 200_000;
+        let found =
+            (0..misses).filter(|_| index.first_candidate(Position(random.next_u64())).is_some()).count();
+        assert!(found < misses / lookups, "{layout:?}: {found} of {misses} absent keys had a candidate");
     }
-    let misses = 200_000;
-    let found = (0..misses).filter(|_| index.first_candidate(Position(random.next_u64())).is_some()).count();
-    assert!(found < misses / 200, "{found} of {misses} absent keys had a candidate");
+}
+
+#[test]
+fn a_dump_is_loaded_into_an_index_of_the_other_layout() {
+    for (seed, shape) in (0u64..).zip(SHAPES.into_iter().cycle().take(14)) {
+        println!("seed {seed} {shape:?}");
+        let mut random = SeededRandom::new(seed);
+        let mut pair = Pair::of(if seed % 2 == 0 { EntryLayout::NARROW } else { EntryLayout::WIDE });
+        for value in 0..1_000 + random.below(4_000) {
+            let position = draw(shape, &mut random);
+            // Both layouts have room for it.
+            let raw = if value % 3 == 0 { UPPER_FROM + value } else { value << 20 };
+            pair.index.insert(position, IndexValue::new(raw)).unwrap();
+            pair.model.insert(raw, position);
+        }
+        let (mut bytes, mut at) = (Vec::new(), Position(0));
+        while let ScanProgress::Next(next) = pair.index.dump_from(at, usize::MAX, &mut bytes) {
+            at = next;
+        }
+        let from = pair.index.layout();
+        let to = if from == EntryLayout::WIDE { EntryLayout::NARROW } else { EntryLayout::WIDE };
+        let mut loaded = HashIndex::new(settings(to));
+        match loaded.load_with(&bytes, from, &mut |_| true) {
+            Ok(count) => assert_eq!(count, pair.model.len() as u64),
+            // Refused, not guessed, where the other layout cannot tell apart so finely.
+            Err(error) => {
+                println!("{error}");
+                assert!(error.message().contains("for this index"), "{error}");
+                assert!(!matches!(shape, Shape::Uniform), "{shape:?}");
+                continue;
+            }
+        }
+        pair.index = loaded;
+        pair.check_all();
+        for _ in 0..2_000 {
+            pair.step(shape, 0.5, &mut random);
+        }
+        pair.check_all();
+    }
+}
+
+#[test]
+fn a_dump_with_values_that_have_no_room_is_refused() {
+    let mut wide = HashIndex::new(settings(EntryLayout::WIDE));
+    let highest = EntryLayout::NARROW.lower_values() - 1;
+    for (raw, fits) in [
+        (highest, true),
+        (UPPER_FROM, true),
+        (IndexValue::MAX_RAW, true),
+        (highest + 1, false),
+        (UPPER_FROM - 1, false),
+    ] {
+        wide.insert(Position(raw), IndexValue::new(raw)).unwrap();
+        let mut bytes = Vec::new();
+        wide.dump_from(Position(0), usize::MAX, &mut bytes);
+        let loaded =
+            HashIndex::new(settings(EntryLayout::NARROW)).load_with(&bytes, EntryLayout::WIDE, &mut |_| true);
+        assert_eq!(loaded.is_ok(), fits, "{raw}");
+        assert!(wide.remove(Position(raw), IndexValue::new(raw)));
+    }
 }
 
 #[test]
@@ -679,26 +762,37 @@ fn a_prefix_and_its_last_position_fit_together() {
 #[test]
 fn an_entry_keeps_what_it_knows_through_splits_and_merges() {
     let mut random = SeededRandom::new(31);
-    for _ in 0..2000 {
+    for layout in [EntryLayout::NARROW, EntryLayout::WIDE].into_iter().cycle().take(4000) {
         let position = random.next_u64() >> random.below(40) << random.below(40);
-        let prefix_bits = 1 + random.below(u64::from(PREFIX_BITS_MAX)) as u32;
-        let value = IndexValue::new(random.below(IndexValue::MAX_RAW + 1));
+        let (known_bits, prefix_bits_max) = (layout.known_bits(), layout.prefix_bits_max());
+        let prefix_bits = 1 + random.below(u64::from(prefix_bits_max)) as u32;
+        let mut values = Pair::of(layout);
+        values.next_value = random.next_u64() >> 1;
+        let value = IndexValue::new(values.value());
         let start = |bits| prefix(position, bits);
-        let fresh = Entry::new(fresh_tag(Position(position), prefix_bits), value);
-        let levels = random.below(u64::from((PREFIX_BITS_MAX - prefix_bits).min(19)) + 1) as u32;
+        let fresh = Entry::new(layout, layout.fresh_tag(Position(position), prefix_bits), value);
+        assert_eq!((fresh.value(), Entry::from_word(layout, fresh.word())), (value, Some(fresh)));
+        let levels = random.below(u64::from((prefix_bits_max - prefix_bits).min(known_bits - 1)) + 1) as u32;
         let split = fresh.descended(levels);
-        let knows = prefix(position, prefix_bits + KNOWN_BITS_MAX);
+        let knows = prefix(position, prefix_bits + known_bits);
         assert_eq!((split.lost_bits(), split.value()), (levels, value));
         assert_eq!(split.first_position(start(prefix_bits + levels), prefix_bits + levels), knows);
-        let tag = partial_tag(position, prefix_bits + KNOWN_BITS_MAX, prefix_bits + levels);
+        let tag = layout.partial_tag(position, prefix_bits + known_bits, prefix_bits + levels);
         assert_eq!(split.tag(), tag);
         let merged = fresh.ascended((position >> (64 - prefix_bits)) & 1 == 1);
         assert_eq!((merged.lost_bits(), merged.value()), (0, value));
-        assert_eq!(merged.tag(), fresh_tag(Position(position), prefix_bits - 1));
-        assert_eq!(split.difference(fresh_tag(Position(position), prefix_bits + levels)), 0);
+        assert_eq!(merged.tag(), layout.fresh_tag(Position(position), prefix_bits - 1));
+        assert_eq!(split.difference(layout.fresh_tag(Position(position), prefix_bits + levels)), 0);
         let other = position ^ (1 << (63 - prefix_bits - levels));
-        let differs = split.difference(fresh_tag(Position(other), prefix_bits + levels)) != 0;
-        assert_eq!(differs, levels < KNOWN_BITS_MAX);
+        let differs = split.difference(layout.fresh_tag(Position(other), prefix_bits + levels)) != 0;
+        assert_eq!(differs, levels < known_bits);
+        // In the other layout it knows as much as has room there.
+        let other = if layout == EntryLayout::WIDE { EntryLayout::NARROW } else { EntryLayout::WIDE };
+        if other.has_room(value) && prefix_bits + levels <= other.prefix_bits_max() {
+            let known = (known_bits - levels).min(other.known_bits());
+            let tag = other.partial_tag(knows, prefix_bits + levels + known, prefix_bits + levels);
+            assert_eq!((split.cut(other).tag(), split.cut(other).value()), (tag, value), "{split:?}");
+        }
     }
 }
 

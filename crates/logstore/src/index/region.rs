@@ -9,11 +9,11 @@
 //!    marked "passed". (Linear probing by buckets, Knuth vol. 3, 6.4; with removal by moving
 //!    entries back, so that there are no tombstones.)
 //! 2. Every entry knows at least [`HOME_BITS`](super::bucket::HOME_BITS) bits after the prefix.
-//! 3. `count` is the number of entries, `stale_count` that of those that know fewer than 20 bits,
+//! 3. `count` is the number of entries, `stale_count` that of those that know fewer bits than a fresh one,
 //!    `lost_bits` at least the most bits that one of them lacks, zero when there is none.
 
 use super::arena::{PAGE_BUCKETS, PageArena};
-use super::bucket::{BUCKET_ENTRIES, Bucket, Entry, fresh_tag, home_of};
+use super::bucket::{BUCKET_ENTRIES, Bucket, Entry, home_of};
 use super::value::IndexValue;
 use tierstone_base::Position;
 use tierstone_base::prefetch::prefetch_read;
@@ -141,16 +141,17 @@ impl Region {
         if bucket_count == 0 {
             return false;
         }
-        let query = fresh_tag(position, self.prefix_bits());
+        let layout = arena.layout();
+        let query = layout.fresh_tag(position, self.prefix_bits());
         let mut index = self.home(position);
         // Two lookups in five go on to the next bucket: let it come while the first one does.
         prefetch_read(self.bucket(arena, self.next(index)));
         for _ in 0..bucket_count {
             let bucket = self.bucket(arena, index);
-            let mut matches = bucket.matches(query);
+            let mut matches = bucket.matches(layout, query);
             while matches != 0 {
                 let place = matches.trailing_zeros() as usize;
-                if visit((index, place), bucket.get(place)) {
+                if visit((index, place), bucket.get(layout, place)) {
                     return true;
                 }
                 matches &= matches - 1;
@@ -230,7 +231,7 @@ impl Region {
                 self.bucket_mut(arena, hole).set_passed(false);
                 return;
             };
-            let entry = self.bucket(arena, index).get(place);
+            let entry = self.bucket(arena, index).get(arena.layout(), place);
             let moved = self.bucket_mut(arena, hole).push(entry);
             debug_assert!(moved, "the hole has room");
             self.bucket_mut(arena, index).swap_remove(place);
@@ -244,7 +245,7 @@ impl Region {
         let mut index = self.next(hole);
         for steps in 1..bucket_count {
             let bucket = self.bucket(arena, index);
-            for (place, entry) in bucket.entries().enumerate() {
+            for (place, entry) in bucket.entries(arena.layout()).enumerate() {
                 let home = entry.home(bucket_count);
                 let moved = if index >= home { index - home } else { index + bucket_count - home };
                 if moved >= steps {
@@ -263,7 +264,7 @@ impl Region {
     pub fn for_each(&self, arena: &PageArena, mut visit: impl FnMut(Entry)) {
         for &page in &self.pages[..self.page_count()] {
             for bucket in arena.page(page) {
-                bucket.entries().for_each(&mut visit);
+                bucket.entries(arena.layout()).for_each(&mut visit);
             }
         }
     }
@@ -274,7 +275,7 @@ impl Region {
         let mut index = home;
         for _ in 0..bucket_count {
             let bucket = self.bucket(arena, index);
-            for entry in bucket.entries() {
+            for entry in bucket.entries(arena.layout()) {
                 if entry.home(bucket_count) == home {
                     visit(entry);
                 }

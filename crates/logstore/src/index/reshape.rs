@@ -7,7 +7,7 @@
 //!    then be below 93 % of that, and regions merge below 45 % of what splits them: no single
 //!    insert and remove in turn make the index reshape for ever.
 
-use super::bucket::{Entry, HOME_BITS, PREFIX_BITS_MAX, TAG_BITS, fresh_tag};
+use super::bucket::{Entry, HOME_BITS, PREFIX_BITS_MAX};
 use super::hash::HashIndex;
 use super::region::{REGION_ENTRIES, REGION_PAGES, Region, pages_for, region_limit};
 use super::stash::STASH_ENTRY_BYTES;
@@ -64,7 +64,7 @@ impl HashIndex {
     /// `position`; `None` when none ever does.
     fn levels_to_part(&self, query: u64) -> Option<u32> {
         let all = self.scratch.iter().fold(0, |all, entry| all | entry.difference(query));
-        (all != 0).then(|| all.leading_zeros() - (64 - TAG_BITS) + 1)
+        (all != 0).then(|| all.leading_zeros() - (64 - self.layout().tag_bits()) + 1)
     }
 
     /// Splits a region at the first bit in which its entries and `position` differ. Empty regions
@@ -72,10 +72,10 @@ impl HashIndex {
     fn split(&mut self, id: u32, position: Position) -> Result<bool, IndexFull> {
         let prefix_bits = self.regions.get(id).prefix_bits();
         self.gather(id);
-        let Some(levels) = self.levels_to_part(fresh_tag(position, prefix_bits)) else {
+        let Some(levels) = self.levels_to_part(self.layout().fresh_tag(position, prefix_bits)) else {
             return Ok(false);
         };
-        if prefix_bits + levels > PREFIX_BITS_MAX {
+        if prefix_bits + levels > self.layout().prefix_bits_max() {
             return Ok(false);
         }
         self.afford_split(levels)?;
@@ -137,7 +137,7 @@ impl HashIndex {
                 entries
                     .iter()
                     .filter(|entry| !stays_out(**entry, levels))
-                    .filter(|entry| (entry.tag() >> (TAG_BITS - levels)) & 1 == u64::from(upper))
+                    .filter(|entry| entry.is_upper(levels) == upper)
                     .map(|entry| entry.descended(levels))
             };
             let pages = pages_for(side().count());

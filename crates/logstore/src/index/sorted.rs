@@ -5,7 +5,7 @@
 //!
 //! Invariant: entries before `start` are in the index; those at or after it wait, in order.
 
-use super::bucket::{Entry, PREFIX_BITS_MAX, fresh_tag};
+use super::bucket::Entry;
 use super::hash::HashIndex;
 use super::region::REGION_ENTRIES;
 use super::stash::last_of;
@@ -60,16 +60,20 @@ impl SortedBuilder {
 
     /// Makes the widest region that the waiting entries fill, and moves on behind it.
     fn make_region(&mut self) -> Result<(), IndexFull> {
-        let (prefix_bits, count) = widest_region(self.start, &self.waiting);
-        if count > REGION_ENTRIES || prefix_bits > PREFIX_BITS_MAX {
+        let layout = self.index.layout();
+        let (prefix_bits, count) = widest_region(layout.prefix_bits_max(), self.start, &self.waiting);
+        if count > REGION_ENTRIES || prefix_bits > layout.prefix_bits_max() {
             for (position, value) in self.waiting.drain(..count) {
                 self.index.insert(position, value)?;
             }
         } else {
             self.region_entries.clear();
             let entries = self.waiting.drain(..count);
-            self.region_entries
-                .extend(entries.map(|(position, value)| Entry::new(fresh_tag(position, prefix_bits), value)));
+            self.region_entries.extend(
+                entries.map(|(position, value)| {
+                    Entry::new(layout, layout.fresh_tag(position, prefix_bits), value)
+                }),
+            );
             self.fill_or_insert(prefix_bits)?;
         }
         self.start = last_of(self.start, prefix_bits).saturating_add(1);
@@ -91,16 +95,16 @@ impl SortedBuilder {
 
 /// The widest aligned range from `start` that a region can hold, with how many of `waiting`, which
 /// are in order, are in it.
-fn widest_region(start: u64, waiting: &[(Position, IndexValue)]) -> (u32, usize) {
+fn widest_region(prefix_bits_max: u32, start: u64, waiting: &[(Position, IndexValue)]) -> (u32, usize) {
     let aligned = 64 - start.trailing_zeros().min(64);
-    for prefix_bits in aligned..=PREFIX_BITS_MAX {
+    for prefix_bits in aligned..=prefix_bits_max {
         let last = last_of(start, prefix_bits);
         let count = waiting.partition_point(|(position, _)| position.0 <= last);
         if count <= REGION_ENTRIES {
             return (prefix_bits, count);
         }
     }
-    let prefix_bits = aligned.max(PREFIX_BITS_MAX);
+    let prefix_bits = aligned.max(prefix_bits_max);
     let last = last_of(start, prefix_bits);
     (prefix_bits, waiting.partition_point(|(position, _)| position.0 <= last))
 }

@@ -1,16 +1,21 @@
 //! What goes into an index and what comes out: plain data.
 //!
 //! Invariants:
-//! 1. An [`IndexValue`] is below 2^35 for ever; the type is the proof.
+//! 1. An [`IndexValue`] is below 2^37 for ever; the type is the proof.
 //! 2. [`Candidates`] allocates only when one lookup finds more than [`INLINE_CANDIDATES`] entries,
 //!    and keeps that allocation for the next lookup.
 
+use super::bucket::EntryLayout;
 use tierstone_base::{Error, ErrorKind, Position};
 
 /// Bits of an [`IndexValue`].
-pub const VALUE_BITS: u32 = 35;
+pub const VALUE_BITS: u32 = 37;
+/// Values from this one on are the upper ones: every layout of entries has room for all of them.
+pub const UPPER_FROM: u64 = (1 << VALUE_BITS) - (1 << UPPER_BITS);
+/// Bits of what is left of an upper value: the frames that a cache can have.
+pub(super) const UPPER_BITS: u32 = tierstone_cache::FrameId::BITS;
 
-/// A 35-bit number that the index keeps for a key and does not look into: a place on the device or
+/// A 37-bit number that the index keeps for a key and does not look into: a place on the device or
 /// a frame of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IndexValue(u64);
@@ -22,13 +27,13 @@ impl IndexValue {
     /// The value `raw`.
     ///
     /// # Panics
-    /// When `raw` does not fit 35 bits: a bug of the caller, never a matter of input.
+    /// When `raw` does not fit 37 bits: a bug of the caller, never a matter of input.
     pub fn new(raw: u64) -> Self {
         assert!(raw <= Self::MAX_RAW, "index value {raw} does not fit {VALUE_BITS} bits");
         IndexValue(raw)
     }
 
-    /// The low 35 bits of `word`; for words whose upper bits mean something else.
+    /// The low 37 bits of `word`; for words whose upper bits mean something else.
     pub(super) fn from_low_bits(word: u64) -> Self {
         IndexValue(word & Self::MAX_RAW)
     }
@@ -120,11 +125,13 @@ pub struct HashIndexSettings {
     /// The most memory, in bytes, that the index takes. Default: no limit. More keys than fit
     /// (about 8.5 bytes each) are refused with [`IndexFull`].
     pub memory_limit_bytes: u64,
+    /// How its entries are cut: fixed by the values that may come. Default: the narrow one, which tells keys apart best.
+    pub layout: EntryLayout,
 }
 
 impl Default for HashIndexSettings {
     fn default() -> Self {
-        HashIndexSettings { memory_limit_bytes: u64::MAX }
+        HashIndexSettings { memory_limit_bytes: u64::MAX, layout: EntryLayout::NARROW }
     }
 }
 

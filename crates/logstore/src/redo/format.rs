@@ -19,6 +19,7 @@
 //! ```
 
 use crate::format::checkpoint::Commit;
+use crate::index::EntryLayout;
 use tierstone_base::Seq;
 use tierstone_base::checksum::checksum;
 use tierstone_base::codec::Reader;
@@ -55,7 +56,9 @@ const SLOTS_MAX: u64 = 64;
 pub const SNAPSHOT_COMMIT_BYTES: u64 = 128;
 /// Of these, bytes that are written.
 pub const SNAPSHOT_COMMIT_WRITTEN: usize = 88;
-const SNAPSHOT_MAGIC: u32 = 0x4e53_5354;
+/// Of snapshots whose entries are narrow, and of those whose entries are wide.
+const NARROW_SNAPSHOT_MAGIC: u32 = 0x4e53_5354;
+const WIDE_SNAPSHOT_MAGIC: u32 = 0x5753_5354;
 /// Areas for snapshots of each shard: one may count while the other is written.
 pub const SNAPSHOT_AREAS: u32 = 2;
 /// An area is so long at least, in bytes, and a multiple of a block.
@@ -323,8 +326,10 @@ impl SlotHeader {
 
 /// What commits the snapshot in `area` of a region of `store`. The snapshot lies there: it has no segments.
 pub(crate) fn encode_snapshot(commit: &Commit, store: u64, area: u32) -> [u8; SNAPSHOT_COMMIT_WRITTEN] {
+    let is_narrow = commit.layout == EntryLayout::NARROW;
     let words = [
-        u64::from(SNAPSHOT_MAGIC) | u64::from(area) << 32,
+        u64::from(if is_narrow { NARROW_SNAPSHOT_MAGIC } else { WIDE_SNAPSHOT_MAGIC })
+            | u64::from(area) << 32,
         commit.generation,
         commit.open_count,
         commit.number,
@@ -351,7 +356,12 @@ pub(crate) fn decode_snapshot(bytes: &[u8], store: u64, area: u32) -> Option<Com
     if sum == 0 || sum != checksum(store, bytes.get(8..SNAPSHOT_COMMIT_WRITTEN)?) {
         return None;
     }
-    if (reader.u32()?, reader.u32()?) != (SNAPSHOT_MAGIC, area) {
+    let layout = match reader.u32()? {
+        NARROW_SNAPSHOT_MAGIC => EntryLayout::NARROW,
+        WIDE_SNAPSHOT_MAGIC => EntryLayout::WIDE,
+        _ => return None,
+    };
+    if reader.u32()? != area {
         return None;
     }
     let mut commit = Commit {
@@ -364,6 +374,7 @@ pub(crate) fn decode_snapshot(bytes: &[u8], store: u64, area: u32) -> Option<Com
         pieces: reader.u64()?,
         shard: reader.u16()?,
         shard_count: reader.u16()?,
+        layout,
         ..Commit::default()
     };
     reader.u32()?;

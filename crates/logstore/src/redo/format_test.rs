@@ -100,6 +100,7 @@ fn a_header_of_the_first_version_is_of_a_region_without_areas() {
 
 fn snapshot() -> Commit {
     Commit {
+        layout: EntryLayout::NARROW,
         store: 7,
         generation: 0x1234,
         open_count: 3,
@@ -117,6 +118,8 @@ fn snapshot() -> Commit {
 
 #[test]
 fn every_flipped_bit_of_what_commits_a_snapshot_makes_it_void_and_so_does_a_zero() {
+    let wide = Commit { layout: EntryLayout::WIDE, ..snapshot() };
+    assert_eq!(decode_snapshot(&encode_snapshot(&wide, 7, 1), 7, 1), Some(wide));
     let bytes = encode_snapshot(&snapshot(), 7, 1);
     assert_eq!(decode_snapshot(&bytes, 7, 1), Some(snapshot()));
     assert_eq!(decode_snapshot(&bytes, 8, 1), None, "another store's");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tierstone_base::units::format_size;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_logstore::format::superblock::META_BYTES;
-use tierstone_logstore::location::SEGMENT_COUNT_MAX;
+use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::settings::segment_bytes_for;
 use tierstone_media::file::{
     DurableMethod, FileBackend, FileStore, FileStoreSettings, FoundStore, find_store,
@@ -60,7 +60,7 @@ pub(super) fn open_files(options: &DatabaseOptions) -> Result<FileStore> {
     // Before anything is made. A store whose making was cut off has its size of segments, too, and is judged by the second look.
     let segment_bytes = new_segment_bytes(options)?;
     let kept = find_store(&options.directories)?.map(|found| found.segment_bytes);
-    refuse_small(options, kept.unwrap_or(segment_bytes))?;
+    refuse_capacity(options, kept.unwrap_or(segment_bytes))?;
     let widest = FileStoreSettings {
         segment_bytes,
         segment_limit: SEGMENT_COUNT_MAX,
@@ -103,7 +103,7 @@ fn new_segment_bytes(options: &DatabaseOptions) -> Result<u64> {
 /// How many segments the store may have.
 fn segment_limit(options: &DatabaseOptions, files: &FileStore) -> Result<u32> {
     let segment_bytes = files.geometry().segment_bytes;
-    refuse_small(options, segment_bytes)?;
+    refuse_capacity(options, segment_bytes)?;
     let existing = files.existing_segments();
     let needed = existing.last().map_or(0, |highest| u64::from(*highest) + 1);
     let wanted = match options.capacity_bytes {
@@ -127,8 +127,22 @@ fn segment_limit(options: &DatabaseOptions, files: &FileStore) -> Result<u32> {
     Ok(limit as u32)
 }
 
-/// Refuses a capacity with which a shard could not clean.
-fn refuse_small(options: &DatabaseOptions, segment_bytes: u64) -> Result<()> {
+/// What to say of a capacity that no store with such segments has.
+fn too_large(capacity_bytes: u64, segment_bytes: u64) -> String {
+    let more = match segment_bytes {
+        SEGMENT_BYTES_MAX => "several stores hold more",
+        _ => "larger segments of a new store allow more",
+    };
+    format!(
+        "a capacity of {} is too large: a store has at most {SEGMENT_COUNT_MAX} segments, of {} here, which is {}; {more}",
+        format_size(capacity_bytes),
+        format_size(segment_bytes),
+        format_size(u64::from(SEGMENT_COUNT_MAX) * segment_bytes)
+    )
+}
+
+/// Refuses a capacity with which a shard could not clean, and one that has more segments than a store can name.
+fn refuse_capacity(options: &DatabaseOptions, segment_bytes: u64) -> Result<()> {
     let least = u64::from(segments_min(options)) * segment_bytes;
     match options.capacity_bytes {
         Some(bytes) if bytes < least => {
@@ -140,6 +154,9 @@ fn refuse_small(options: &DatabaseOptions, segment_bytes: u64) -> Result<()> {
                 format_size(least)
             );
             Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        Some(bytes) if bytes / segment_bytes > u64::from(SEGMENT_COUNT_MAX) => {
+            Err(Error::new(ErrorKind::InvalidInput, too_large(bytes, segment_bytes)))
         }
         _ => Ok(()),
     }

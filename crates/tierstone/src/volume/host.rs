@@ -97,7 +97,7 @@ impl VolumeHost {
         opened.wakes.iter().try_for_each(|&descriptor: &RawFd| sleeper.watch(descriptor))?;
         let (to_thread, messages) = unbounded();
         let mut reporter = Reporter::new(&opened);
-        let (geometry, guarantee) = (opened.volume.geometry(), opened.volume.guarantee());
+        let (geometry, guarantee) = (opened.store_geometry(), opened.volume.guarantee());
         let report = reporter.look(&opened.volume).map(|(report, _)| report);
         let told = Arc::new(Mutex::new(Told {
             report,
@@ -144,7 +144,7 @@ impl VolumeHost {
         VolumeDevice { inner: Arc::clone(&self.inner), completions: Completions::default() }
     }
 
-    /// The shape of its space.
+    /// The shape of the space that a store uses.
     pub fn geometry(&self) -> Geometry {
         self.inner.geometry
     }

@@ -6,7 +6,9 @@ use super::stopping::DiskStopping;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_logstore::location::SEGMENT_COUNT_MAX;
 use tierstone_media::file::{DirectIo, Discards, SingleFile, SingleFileSettings};
+use tierstone_media::{BlockDevice, Geometry};
 use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect, is_any_behind, judged};
 use tierstone_volume::{FlashBuffer, Health, OpenSettings, Recovery, SleepSetup, Volume, WholePolicy};
 
@@ -34,6 +36,18 @@ pub struct OpenedVolume {
     pub faults: Vec<String>,
     /// Descriptors that become readable when members answer.
     pub(super) wakes: Vec<RawFd>,
+}
+
+impl OpenedVolume {
+    /// The shape of what a store uses of the volume.
+    pub(super) fn store_geometry(&self) -> Geometry {
+        for_store(self.volume.geometry())
+    }
+}
+
+/// What lies behind the last segment that a store can name stays empty.
+fn for_store(of_volume: Geometry) -> Geometry {
+    Geometry { segment_limit: of_volume.segment_limit.min(SEGMENT_COUNT_MAX), ..of_volume }
 }
 
 /// Where a member is.
@@ -283,5 +297,18 @@ fn open_buffer(
             faults.push(format!("the flash buffer cannot be used, so no disk sleeps: {error}"));
             Ok(None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_uses_no_more_segments_of_a_volume_than_it_can_name() {
+        let of = |segment_limit| Geometry { meta_bytes: 8192, segment_bytes: 32 << 20, segment_limit };
+        assert_eq!(for_store(of(100)), of(100));
+        assert_eq!(for_store(of(SEGMENT_COUNT_MAX + 1)), of(SEGMENT_COUNT_MAX));
+        assert_eq!(for_store(of(u32::MAX)), of(SEGMENT_COUNT_MAX));
     }
 }
