@@ -150,7 +150,7 @@ const GENERAL: &[Setting] = &[
         name: "capacity",
         variable: "TIERSTONE_CAPACITY",
         value: "SIZE",
-        help: "The most space that the data may take; less than seven segments a shard are refused",
+        help: "The most space that the data may take; less than seven segments a shard are refused, and more than 122,880 segments (3.75TiB of the largest)",
         default: "what the disks have free, less 5 %",
         trade_off: "The fuller a store is, the more live data the cleaner moves for each byte written",
         redis: "",

@@ -69,7 +69,8 @@ impl ShardSettings {
         let kept = index_bytes.saturating_add(outside_bytes).saturating_add(step).next_multiple_of(step);
         let rest = self.memory_bytes.saturating_sub(self.index_bytes_max());
         let least = rest - outside_bytes.min(rest / 2);
-        self.memory_bytes.saturating_sub(kept + buffers).max(least).min(self.cache_bytes_max)
+        let most = self.cache_bytes_max.min(RecordCacheSettings::CAPACITY_BYTES_MAX);
+        self.memory_bytes.saturating_sub(kept + buffers).max(least).min(most)
     }
 }
 
@@ -250,6 +251,8 @@ mod tests {
         assert_eq!(buffered.cache_bytes_beside(1, 0), 292 << 20, "groups have their part");
         let bounded = ShardSettings { cache_bytes_max: 1 << 20, ..settings };
         assert_eq!(bounded.cache_bytes_beside(0, 0), 1 << 20);
+        let huge = ShardSettings { memory_bytes: 400 << 30, ..ShardSettings::default() };
+        assert_eq!(huge.cache_bytes_beside(0, 0), 128 << 30, "a cache has no more frames");
         let tiny = ShardSettings { memory_bytes: 3, ..ShardSettings::default() };
         assert!(tiny.cache_bytes_beside(u64::MAX, 0) <= 3);
     }

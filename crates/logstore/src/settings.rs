@@ -14,7 +14,7 @@ pub struct ShardSettings {
     /// The most that the index may take of the memory, 0 to 1; the cache gets what the index does not use. New
     /// keys are refused when the index has used its part up.
     pub index_fraction: f64,
-    /// The most that the cache takes, in bytes, however little the index uses.
+    /// The most that the cache takes, in bytes, however little the index uses. Never more than 128 GiB.
     pub cache_bytes_max: u64,
     /// When writes may be acknowledged.
     pub durability: Durability,

@@ -1,11 +1,10 @@
 //! Settings of the record cache, and what it counts.
 
+use super::FrameId;
 use super::frame::{HEADER_BYTES, UNIT_BYTES};
 use serde::{Deserialize, Serialize};
 use tierstone_base::{Error, ErrorKind, Result};
 
-/// The largest arena whose frames have ids of 33 bits.
-const CAPACITY_MAX_BYTES: u64 = 128 << 30;
 /// The small ring is at least this many of the largest frames long; otherwise one record would
 /// push out all that is on trial.
 const FRAMES_MAX_IN_RING: usize = 8;
@@ -60,12 +59,15 @@ pub(super) struct Layout {
 }
 
 impl RecordCacheSettings {
+    /// The largest capacity, in bytes: that of the largest arena whose frames have ids of [`FrameId::BITS`](super::FrameId::BITS).
+    pub const CAPACITY_BYTES_MAX: u64 = (UNIT_BYTES as u64) << FrameId::BITS;
+
     /// # Errors
     /// `InvalidInput` that names the setting and its range.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
         let capacity = self.capacity_bytes.max(self.capacity_max_bytes);
-        if capacity > CAPACITY_MAX_BYTES || usize::try_from(capacity).is_err() {
+        if capacity > Self::CAPACITY_BYTES_MAX || usize::try_from(capacity).is_err() {
             return invalid(format!("a record cache of {capacity} bytes is larger than 128 GiB"));
         }
         if !(1..=50).contains(&self.small_percent) {
