@@ -47,10 +47,10 @@ struct Best {
 /// space is short.
 pub(crate) const LIVE_FRACTION_MAX: f64 = 0.97;
 /// While space is plenty and segments are many, dead ones are looked for once in so many steps at least: the
-/// search looks at every segment, so that a step pays for [`SEGMENTS_A_LOOKING_STEP`] of them at most. So it is, too, where
+/// search looks at every segment, so that the more there are the rarer it is ([`SEGMENTS_A_LOOKING_STEP`]). So it is, too, where
 /// space is low and the last look has found nothing, unless somebody waits for space.
 const STEPS_A_LOOK: u64 = 64;
-/// See there.
+/// A look comes once in as many steps as there are so many segments, so that on average a step looks at no more of them.
 const SEGMENTS_A_LOOKING_STEP: u32 = 16;
 /// So few segments are looked at in every step: less than half a microsecond.
 const SEGMENTS_A_STEP: u32 = 256;

@@ -165,8 +165,7 @@ impl Entry {
 
     /// The differing known bits between this tag and the fresh tag `query`; zero when it fits.
     pub fn difference(self, query: u64) -> u64 {
-        let tag = self.tag();
-        (tag ^ query) & !(tag ^ tag.wrapping_sub(1))
+        differing(self.tag(), query, 1)
     }
 
     /// Whether the topmost `levels` bits that it knows end with a one.
@@ -205,6 +204,12 @@ impl Entry {
     pub fn with_value(self, value: IndexValue) -> Self {
         Entry::new(self.layout(), self.tag(), value)
     }
+}
+
+/// The bits above the marker of `tag` in which `query` differs, where both lie `unit` times as high as tags do.
+#[inline]
+fn differing(tag: u64, query: u64, unit: u64) -> u64 {
+    (tag ^ query) & !(tag ^ tag.wrapping_sub(unit))
 }
 
 fn scale(fraction: usize, bucket_count: usize) -> usize {
@@ -299,8 +304,7 @@ impl Bucket {
         let mut found = 0u32;
         for index in 0..BUCKET_ENTRIES {
             let tag = self.load(index) & unit.wrapping_neg();
-            let difference = (tag ^ query) & !(tag ^ tag.wrapping_sub(unit));
-            found |= u32::from(difference == 0) << index;
+            found |= u32::from(differing(tag, query, unit) == 0) << index;
         }
         found & ((1 << self.count()) - 1)
     }
