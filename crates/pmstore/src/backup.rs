@@ -45,6 +45,8 @@ const PLACES_A_STEP: usize = 16;
 /// The smallest segments of a store on devices that is of use, in bytes, and what a record may take more there.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const RECORD_OVERHEAD_BYTES: u64 = 128;
+/// The largest segments there: they take the longest record that is written here.
+const SEGMENT_BYTES_MOST: u64 = 32 << 20;
 
 /// The backup of a shard.
 #[derive(Debug, Default)]
@@ -180,7 +182,7 @@ impl Backup {
 fn segment_bytes_for(record_bytes: u64) -> u64 {
     // A record takes a quarter of a segment at most, without the blocks of its header, footer and padding.
     let wanted = (record_bytes + RECORD_OVERHEAD_BYTES) * 4 + 4 * BLOCK_BYTES as u64;
-    if wanted <= SEGMENT_BYTES_MIN { 0 } else { wanted.next_power_of_two() }
+    if wanted <= SEGMENT_BYTES_MIN { 0 } else { wanted.next_power_of_two().min(SEGMENT_BYTES_MOST) }
 }
 
 impl Backups {

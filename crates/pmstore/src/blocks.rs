@@ -138,6 +138,8 @@ pub(crate) struct Blocks {
     pub emptied: Vec<u32>,
     /// The segment that is being emptied: its blocks are not used again.
     pub emptying: Option<u32>,
+    /// How often a block came nearer to being cleaned, ever.
+    pub changes: u64,
     /// Bytes of records that count, of all blocks.
     live_bytes: u64,
     /// What is written back and waits for a fence, to be sealed: block, life, end.
@@ -167,6 +169,7 @@ impl Blocks {
             queue: Vec::new(),
             emptied: Vec::new(),
             emptying: None,
+            changes: 0,
             live_bytes: 0,
             sealing: Vec::new(),
             seals_early: false,
@@ -344,6 +347,7 @@ impl Blocks {
 
     /// The free space of a block has changed.
     pub fn changed(&mut self, number: u32) {
+        self.changes += 1;
         if let Some(block) = self.table.get_mut(number)
             && !block.is_queued
         {
@@ -383,6 +387,7 @@ impl Blocks {
     /// It is decided.
     #[inline]
     pub fn let_go(&mut self, location: u64) {
+        self.changes += 1;
         if let Some(block) = self.table.get_mut(self.maker.layout.block_of(location)) {
             block.pending -= 1;
         }
@@ -401,10 +406,7 @@ impl Blocks {
             let len = len.min(block.live);
             block.live -= len;
             self.live_bytes -= u64::from(len);
-            if !block.is_queued {
-                block.is_queued = true;
-                self.queue.push(number);
-            }
+            self.changed(number);
         }
     }
 

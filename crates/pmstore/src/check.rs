@@ -27,8 +27,9 @@ use crate::found::{self, FoundLog};
 use crate::mark::unguarded;
 use crate::memory::PmMemory;
 use crate::open::{Owned, judge, sort_table};
+use crate::serial;
 use crate::shard::PAST_AT;
-use crate::space::Space;
+use crate::space::{FreeSegments, Space};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -172,7 +173,7 @@ pub fn check(
         Some(bits) => KeyHasher::weakened(header.hash_secret, bits),
         None => KeyHasher::new(header.hash_secret),
     };
-    let space = Arc::new(Space::new(memory.clone(), layout, 0, std::iter::empty()));
+    let space = Arc::new(Space::new(memory.clone(), layout, FreeSegments::default(), std::iter::empty()));
     let keyspaces = settings.keyspaces.clone().map(BTreeSet::from_iter);
     let checked = Checked { memory, layout, header, hasher, keyspaces, space };
     let mut report = CheckReport { shards: header.shards, ..CheckReport::default() };
@@ -249,7 +250,7 @@ fn look_at_table(checked: &Checked, report: &mut CheckReport) -> Vec<Owned> {
     }
     for (segment, other, shard, logical) in table.twice {
         let start = unguarded(memory.load_word(layout.shard_line(shard))).unwrap_or(0);
-        if start != 0 && u64::from(logical) >= start {
+        if start != 0 && serial::is_at_or_after(start as u32, logical) {
             let detail = format!(
                 "segments {other} and {segment} are both number {logical} of the log of shard {shard}"
             );

@@ -57,9 +57,10 @@ fn grave(head: &RecordHead) -> u64 {
 }
 
 impl PmShard {
-    /// Free space of a block for which it is worth to be cleaned, in bytes.
+    /// Free space of a block for which it is worth to be cleaned, in bytes. Where a class of victims begins, as all that victims are
+    /// asked for: the first one of its class will do, and in a full store nobody looks at the others.
     pub(crate) fn least_gain(&self) -> u32 {
-        self.maker.layout.block_payload() as u32 / 16
+        self.maker.layout.geometry.block_bytes as u32 / 16
     }
 
     /// Cleans blocks if space is short, one and as many more as writes have taken since ([`crate::pace`]), and some if old
@@ -81,7 +82,7 @@ impl PmShard {
         }
         let least = match is_short {
             true => self.least_gain(),
-            false => self.maker.layout.block_payload() as u32 / GRAVES_GAIN_PARTS,
+            false => self.maker.layout.geometry.block_bytes as u32 / GRAVES_GAIN_PARTS,
         };
         self.wants_space = false;
         let mut blocks = 0;

@@ -23,11 +23,13 @@ const IN_VAIN_MAX: u32 = 6;
 const IN_VAIN_US: u64 = 1_000_000;
 
 /// What emptying has come to.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Emptied {
     /// Segments that were emptied since a long value found room, and when the first was wanted.
     in_vain: u32,
     since_us: u64,
+    /// No segment could be chosen after so many changes of blocks, of so many segments.
+    tried: Option<(u64, usize)>,
 }
 
 fn may_be_cleaned(block: &Block) -> bool {
@@ -114,6 +116,7 @@ impl Blocks {
     /// Lets a segment be that cannot be emptied: its free blocks may be used again.
     pub fn give_emptying_up(&mut self) {
         let Some(segment) = self.emptying.take() else { return };
+        self.changes += 1;
         let free = self.blocks_of(segment).filter(|&number| self.table.get(number).is_none());
         let free: Vec<u32> = free.collect();
         self.free.extend(free);
@@ -141,12 +144,19 @@ impl PmShard {
     fn can_empty_a_segment_of_blocks(&mut self) -> bool {
         let now_us = self.now.monotonic_us;
         if now_us > self.emptied.since_us + IN_VAIN_US {
-            self.emptied = Emptied { in_vain: 0, since_us: now_us };
+            self.emptied = Emptied { in_vain: 0, since_us: now_us, ..self.emptied };
         }
         if self.emptied.in_vain >= IN_VAIN_MAX {
             return false;
         }
-        self.blocks.begin_emptying() || self.blocks.has_victim(self.maker.layout.block_payload() as u32 / 4)
+        let state = (self.blocks.changes, self.blocks.segments.len());
+        if self.emptied.tried != Some(state) {
+            if self.blocks.begin_emptying() {
+                return true;
+            }
+            self.emptied.tried = Some(state);
+        }
+        self.blocks.has_victim(self.maker.layout.geometry.block_bytes as u32 / 4)
     }
 
     /// Cleans the next block of the segment that is being emptied. Cost: as [`PmShard::clean`].

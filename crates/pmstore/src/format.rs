@@ -35,6 +35,8 @@ pub const BLOCKS_MIN: u64 = 4;
 
 /// Most segments of a store.
 const SEGMENTS_MAX: u64 = 1 << 24;
+/// Most storage blocks that its segments may have: a number above says something else, or that there is none.
+const BLOCKS_MAX: u64 = u32::MAX as u64 - 16;
 
 /// Bytes before the first frame of a log segment, and before the first record of a storage block.
 pub const LEAD_BYTES: u64 = LINE_BYTES;
@@ -370,14 +372,33 @@ pub struct Extent {
     pub len: u32,
 }
 
+/// Lower bits of an extent's offset in lines; its length above them, and then the upper bits.
+const EXTENT_LOW_BITS: u32 = 36;
+const EXTENT_LEN_BITS: u32 = 25;
+const EXTENT_HIGH_BITS: u32 = 3;
+
+const _: () = assert!(EXTENT_LOW_BITS + EXTENT_LEN_BITS + EXTENT_HIGH_BITS == u64::BITS);
+const _: () = assert!(
+    crate::keys::STORE_BYTES_MAX / LINE_BYTES <= 1 << (EXTENT_LOW_BITS + EXTENT_HIGH_BITS),
+    "an extent names every line of the largest store"
+);
+const _: () = assert!(
+    crate::settings::SEGMENT_BYTES_MAX < 1 << EXTENT_LEN_BITS,
+    "an extent is at most the longest segment"
+);
+
 impl Extent {
-    /// 28 bits of length above 36 bits of offset in lines.
+    /// Lower bits of the offset in lines, the length, upper bits of the offset: zeros in stores below 4 TiB.
     pub fn encode(self) -> u64 {
-        (u64::from(self.len) << 36) | (self.offset / LINE_BYTES)
+        let lines = self.offset / LINE_BYTES;
+        let (low, high) = (lines & ((1 << EXTENT_LOW_BITS) - 1), lines >> EXTENT_LOW_BITS);
+        low | u64::from(self.len) << EXTENT_LOW_BITS | high << (EXTENT_LOW_BITS + EXTENT_LEN_BITS)
     }
 
     pub fn decode(word: u64) -> Extent {
-        Extent { offset: (word & ((1 << 36) - 1)) * LINE_BYTES, len: (word >> 36) as u32 }
+        let (low, high) = (word & ((1 << EXTENT_LOW_BITS) - 1), word >> (EXTENT_LOW_BITS + EXTENT_LEN_BITS));
+        let len = (word >> EXTENT_LOW_BITS) & ((1 << EXTENT_LEN_BITS) - 1);
+        Extent { offset: (low | high << EXTENT_LOW_BITS) * LINE_BYTES, len: len as u32 }
     }
 }
 

@@ -27,3 +27,38 @@ fn the_longest_record_fits_a_frame_of_any_geometry() {
         }
     }
 }
+
+#[test]
+fn extents_come_back_in_stores_of_every_size() {
+    let top = crate::keys::STORE_BYTES_MAX;
+    let offsets = [0, 64, (1 << 42) - 64, 1 << 42, (1 << 42) + 64, top - 64];
+    for extent in offsets.into_iter().flat_map(|offset| [1, 4096, 1 << 24].map(|len| Extent { offset, len }))
+    {
+        assert_eq!(Extent::decode(extent.encode()), extent);
+        if extent.offset < 1 << 42 {
+            let before = (u64::from(extent.len) << 36) | (extent.offset / LINE_BYTES);
+            assert_eq!(extent.encode(), before, "smaller stores have the words that they had");
+        }
+    }
+}
+
+#[test]
+fn a_region_that_is_larger_than_a_store_can_be_is_used_in_part() {
+    let of = |geometry, bytes| Layout::new(geometry, 4, bytes, 0);
+    let top = crate::keys::STORE_BYTES_MAX;
+    for geometry in [
+        Geometry::default(),
+        Geometry { segment_bytes: 16 << 20, ..Geometry::default() },
+        Geometry { segment_bytes: 4 << 10, block_bytes: 1 << 10, log_segments: 3 },
+        Geometry { block_bytes: 1 << 10, ..Geometry::default() },
+    ] {
+        let largest = of(geometry, top).unwrap();
+        assert!(largest.end() <= top && u64::from(largest.segments) <= SEGMENTS_MAX, "{geometry:?}");
+        let blocks = u64::from(largest.segments) * (geometry.segment_bytes / geometry.block_bytes);
+        assert!(blocks <= BLOCKS_MAX, "{geometry:?}");
+        assert_eq!(of(geometry, top + (1 << 20)).unwrap(), largest);
+        assert_eq!(of(geometry, u64::MAX).unwrap(), largest);
+    }
+    let all = of(Geometry::default(), top).unwrap();
+    assert!(top - all.end() <= 2 * all.geometry.segment_bytes, "next to nothing is left");
+}

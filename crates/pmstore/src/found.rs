@@ -23,9 +23,13 @@
 //! 2. Nothing is changed here.
 
 use crate::blocks::Maker;
-use crate::format::{FRAME_BYTES, FRAME_MORE, FrameHead, LEAD_BYTES, LogLead, VERDICT_AT, Verdict, word_at};
+use crate::format::{
+    Entry, FRAME_BYTES, FRAME_MORE, FrameHead, LEAD_BYTES, LogLead, SPARE, VERDICT_AT, Verdict, word_at,
+};
 use crate::mark::{LogMark, MARK_AT, unguarded};
 use crate::open::Owned;
+use crate::serial;
+use std::cmp::Reverse;
 use tierstone_base::{Error, ErrorKind, Result, Seq};
 use tierstone_media::region::LINE_BYTES;
 
@@ -106,8 +110,30 @@ pub(crate) struct FoundLog {
     pub end: Option<(u32, u64)>,
 }
 
+/// The sequences of parts that do not count: ranges in order, none in another.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VoidSeqs {
+    ranges: Vec<(Seq, Seq)>,
+}
+
+impl VoidSeqs {
+    pub fn of(groups: &[FoundGroup]) -> Self {
+        let void = groups.iter().filter(|group| group.verdict == Some(Verdict::Void));
+        let mut ranges: Vec<_> = void.map(|group| (group.first_seq, group.last_seq)).collect();
+        ranges.sort_unstable();
+        VoidSeqs { ranges }
+    }
+
+    pub fn has(&self, seq: Seq) -> bool {
+        let at = self.ranges.partition_point(|(first, _)| *first <= seq);
+        at.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, last)| seq <= *last)
+    }
+}
+
 /// A segment that the table names.
 struct Named {
+    /// How far behind the log's first one, by its number.
+    at: u32,
     logical: u32,
     segment: u32,
     lead: Option<LogLead>,
@@ -119,46 +145,67 @@ struct Named {
 /// `Corrupt`: its first segment is not there. Other damage is in what is found.
 pub(crate) fn find(maker: &Maker, owned: &Owned, first_seq: Seq) -> Result<FoundLog> {
     let Maker { memory, layout, store, shard, .. } = maker;
-    let segments = &owned.log;
     let line = layout.shard_line(*shard);
-    let start = unguarded(memory.load_word(line)).ok_or_else(|| no_log(*shard))? as u32;
+    let named = unguarded(memory.load_word(line)).ok_or_else(|| no_log(*shard))? as u32;
+    let (has_log, start) = (named != 0, named.max(serial::FIRST));
+    let place = |logical: u32| serial::distance(start, logical);
     let marked = LogMark::decode(memory.load_word(line + MARK_AT), *shard);
     let mut found =
         FoundLog { spares: owned.spares.clone(), first_seq, end_seq: first_seq - 1, ..FoundLog::default() };
     found.is_mark_damaged = marked.is_err();
-    // An older log's says nothing of this one.
-    let mark = marked.ok().flatten().filter(|mark| start != 0 && mark.logical >= start);
-    let newest = segments.last_key_value().map(|(last, _)| *last).max(mark.map(|mark| mark.logical));
-    found.next_logical = newest.map_or(start, |last| last.saturating_add(1)).max(start);
-    let is_in_force = |logical: u32| start != 0 && logical >= start;
-    found.spares.extend(segments.iter().filter(|(logical, _)| !is_in_force(**logical)).map(|(_, own)| *own));
-    let named: Vec<Named> = segments
-        .iter()
-        .filter(|(logical, _)| is_in_force(**logical))
+    // An older log's says nothing of this one. While anything is logged it is at most seconds old.
+    let mark = marked.ok().flatten().filter(|mark| has_log && serial::is_at_or_after(start, mark.logical));
+    let (ahead, behind): (Vec<_>, Vec<_>) =
+        owned.log.iter().partition(|(logical, _)| serial::is_at_or_after(start, **logical));
+    found.spares.extend(behind.iter().map(|(_, segment)| **segment));
+    let mut named: Vec<Named> = ahead
+        .into_iter()
         .map(|(&logical, &segment)| {
             let lead = LogLead::decode(&memory.load(layout.segment(segment)), *store, segment);
-            Named { logical, segment, lead: lead.filter(|lead| lead.logical == logical) }
+            let lead = lead.filter(|lead| lead.logical == logical);
+            Named { at: place(logical), logical, segment, lead }
         })
         .collect();
+    named.sort_unstable_by_key(|own| own.at);
+    let marked = mark.map(|mark| place(mark.logical));
+    let newest = named.last().map(|last| last.at).max(marked);
+    found.next_logical = newest.map_or(start, |newest| serial::after(start, newest + 1));
+    if !has_log {
+        found.spares.extend(named.drain(..).map(|own| own.segment));
+    }
     match named.first() {
-        Some(Named { logical, lead: Some(lead), .. }) if *logical == start => {
+        Some(Named { at: 0, lead: Some(lead), .. }) => {
             (found.first_seq, found.end_seq) = (lead.first_seq, lead.first_seq - 1);
         }
         // No log was ever begun: then nothing else was taken either.
-        None if start == 0 && owned.segments() == 0 => return Ok(found),
+        None if !has_log && owned.segments() == 0 => {
+            sort_spares(maker, &mut found);
+            return Ok(found);
+        }
         _ => return Err(no_log(*shard)),
     }
     let goes_on = |own: &&Named| own.lead.is_some_and(|lead| lead.previous_end > 0);
-    let proven = named.iter().rfind(goes_on).map(|own| own.logical).max(mark.map(|mark| mark.logical));
-    let mut finder =
-        Finder { maker, found, mark, proven: proven.unwrap_or(start), next: start, newest: None };
+    let proven = named.iter().rfind(goes_on).map(|own| own.at).max(marked).unwrap_or(0);
+    let mut finder = Finder { maker, found, mark, start, proven, next: 0, newest: None };
     for (at, own) in named.iter().enumerate() {
         finder.segment(own, named.get(at + 1));
     }
-    finder.missing(finder.proven.saturating_add(1));
+    finder.missing(finder.proven + 1);
     let mut found = finder.found;
+    sort_spares(maker, &mut found);
     group(maker, &mut found);
     Ok(found)
+}
+
+/// Spare segments are taken by the numbers that they had, the oldest first; those that never had one last.
+fn sort_spares(maker: &Maker, found: &mut FoundLog) {
+    let next = found.next_logical;
+    let turn = |segment: &u32| {
+        let word = maker.memory.load_word(maker.layout.table_word(*segment));
+        let logical = Entry::decode(word).ok().flatten().map_or(SPARE, |entry| entry.logical);
+        (logical == SPARE, Reverse(serial::distance(logical, next)))
+    };
+    found.spares.sort_by_key(turn);
 }
 
 fn no_log(shard: u16) -> Error {
@@ -173,9 +220,11 @@ struct Finder<'m> {
     maker: &'m Maker,
     found: FoundLog,
     mark: Option<LogMark>,
-    /// The last number that must be there.
+    /// The number of its first segment, by which the others are counted.
+    start: u32,
+    /// The last one that must be there.
     proven: u32,
-    /// The number that comes next.
+    /// The one that comes next.
     next: u32,
     /// The last sequence so far.
     newest: Option<Seq>,
@@ -185,13 +234,13 @@ impl Finder<'_> {
     fn segment(&mut self, own: &Named, next: Option<&Named>) {
         let layout = &self.maker.layout;
         let start = layout.segment(own.segment);
-        self.missing(own.logical.min(self.proven.saturating_add(1)));
-        if own.logical != self.next {
+        self.missing(own.at.min(self.proven + 1));
+        if own.at != self.next {
             return self.found.spares.push(own.segment);
         }
-        self.next = own.logical.saturating_add(1);
+        self.next = own.at + 1;
         match own.lead {
-            None if own.logical > self.proven => self.found.spares.push(own.segment),
+            None if own.at > self.proven => self.found.spares.push(own.segment),
             None => {
                 self.damaged(own, start, layout.geometry.segment_bytes, "its first line is not whole");
                 self.found.chain.push(own.segment);
@@ -202,7 +251,7 @@ impl Finder<'_> {
             }
             Some(lead) => {
                 let is_first = self.newest.is_none();
-                let told = next.filter(|next| next.logical == own.logical + 1).and_then(|next| next.lead);
+                let told = next.filter(|next| next.at == own.at + 1).and_then(|next| next.lead);
                 let told = told.map_or(0, |lead| u64::from(lead.previous_end));
                 let marked = self.mark.filter(|mark| mark.logical == own.logical);
                 let claimed = told.max(marked.map_or(0, |mark| u64::from(mark.end)));
@@ -224,14 +273,15 @@ impl Finder<'_> {
         self.found.damage.push(LogDamage { shard, segment, logical, offset, bytes, what });
     }
 
-    /// The numbers before `next` that did not come belong to no segment.
+    /// Numbers before that of `next` that did not come belong to no segment.
     fn missing(&mut self, next: u32) {
         if next <= self.next {
             return;
         }
         let Maker { memory, layout, shard, .. } = self.maker;
         let bytes = u64::from(next - self.next).saturating_mul(layout.geometry.segment_bytes);
-        let (shard, segment, logical) = (*shard, None, std::mem::replace(&mut self.next, next));
+        let first = std::mem::replace(&mut self.next, next);
+        let (shard, segment, logical) = (*shard, None, serial::after(self.start, first));
         let offset = memory.base() + layout.table_word(0);
         let what = "the allocation table names no segment with it";
         self.found.damage.push(LogDamage { shard, segment, logical, offset, bytes, what });

@@ -10,7 +10,7 @@ use crate::index::{HashIndex, KeyMode, KeyRange, KeySource, Location, OrderedInd
 use crate::memory::PmMemory;
 use std::borrow::Cow;
 use std::ops::Bound;
-use tierstone_base::{Error, ErrorKind, Position, Result};
+use tierstone_base::{Position, Result};
 use tierstone_engine::{Direction, IndexKind};
 
 /// Where indexes read what they do not hold.
@@ -221,11 +221,3 @@ impl Keys {
 
 /// Most bytes of a store: what places can name.
 pub(crate) const STORE_BYTES_MAX: u64 = 1 << 43;
-
-/// What a region that is too large gets.
-pub(crate) fn too_large(bytes: u64) -> Error {
-    let message = format!(
-        "{bytes} bytes are more than a store in persistent memory can have: {STORE_BYTES_MAX} at most"
-    );
-    Error::new(ErrorKind::InvalidInput, message)
-}

@@ -30,6 +30,7 @@ impl Blocks {
                 self.emptied.push(segment);
             }
         }
+        self.changes += 1;
         if !is_emptied {
             self.free.push(number);
         }

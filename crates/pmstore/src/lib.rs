@@ -42,6 +42,7 @@ mod recount;
 pub mod recovery;
 mod scrub;
 mod seal;
+mod serial;
 pub mod settings;
 pub mod shard;
 mod snapshot_reads;
@@ -56,8 +57,8 @@ mod write;
 
 pub use found::LogDamage;
 pub use open::{
-    Keyspace, OpenReport, OpenSettings, OpenedStore, is_blank, is_in_use, is_untouched, least_region_bytes,
-    open, refuse_other_shards, shard_count,
+    Keyspace, OpenReport, OpenSettings, OpenedStore, is_blank, is_in_use, is_untouched, largest_region_bytes,
+    least_region_bytes, open, refuse_other_shards, shard_count,
 };
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::{Geometry, ShardSettings};

@@ -10,11 +10,14 @@
 //! 3. Every frame before a segment's lead is durable before the lead is: what is torn lies in the last segment.
 //! 4. Writes leave one spare segment: recovery begins a new log in it.
 //! 5. Nothing is appended behind a tear: recovery begins a new segment, whose life makes old frames void.
-//! 6. What a frame, a lead or the mark says to be durable was fenced before they were stored ([`crate::found`]).
+//! 6. Spare segments are taken in the order in which they became spare: the numbers that they keep in the table stay recent, and
+//!    never seem to be ahead of the log ([`crate::serial`]).
+//! 7. What a frame, a lead or the mark says to be durable was fenced before they were stored ([`crate::found`]).
 
 use crate::blocks::Maker;
 use crate::format::{Entry, FrameHead, LEAD_BYTES, LogLead, SegmentKind, VERDICT_AT};
 use crate::mark::{LogMark, guarded};
+use crate::serial;
 use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind, Result, Seq};
 
@@ -48,7 +51,8 @@ pub(crate) struct FramePlace {
 pub(crate) struct Log {
     maker: Maker,
     pub segments: VecDeque<LogSegment>,
-    spares: Vec<u32>,
+    /// The next one to be taken first.
+    spares: VecDeque<u32>,
     next_logical: u32,
     /// A test's: frames take themselves for durable.
     pub claims_early: bool,
@@ -57,7 +61,7 @@ pub(crate) struct Log {
 impl Log {
     /// A log without segments, to which `spares` belong.
     pub fn new(maker: Maker, spares: Vec<u32>, next_logical: u32) -> Self {
-        Log { maker, segments: VecDeque::new(), spares, next_logical, claims_early: false }
+        Log { maker, segments: VecDeque::new(), spares: spares.into(), next_logical, claims_early: false }
     }
 
     /// A fence has come after everything that was appended.
@@ -120,9 +124,9 @@ impl Log {
     /// Begins a new segment, for sequences from `first_seq` on. Two barriers.
     pub fn begin_segment(&mut self, life: u64, first_seq: Seq, appended: u64) -> Result<()> {
         let none = || Error::new(ErrorKind::Retry, "the log of this shard is full: step the engine first");
-        let segment = self.spares.pop().ok_or_else(none)?;
+        let segment = self.spares.pop_front().ok_or_else(none)?;
         let logical = self.next_logical;
-        self.next_logical += 1;
+        self.next_logical = serial::next(logical);
         let Maker { memory, layout, space, shard, store, .. } = &self.maker;
         // What is torn later is in this segment: the fence makes what lies before it durable. What recovery found
         // before its own first segment may be torn, and nothing is said of it.
@@ -178,15 +182,16 @@ impl Log {
         let Maker { memory, layout, shard, .. } = &self.maker;
         memory.put_word(layout.shard_line(*shard), guarded(logical.into()));
         memory.barrier("truncation_unfenced")?;
-        while let Some(first) = self.segments.pop_front_if(|first| first.logical < logical) {
-            self.spares.push(first.segment);
+        let goes = |first: &mut LogSegment| !serial::is_at_or_after(logical, first.logical);
+        while let Some(first) = self.segments.pop_front_if(goes) {
+            self.spares.push_back(first.segment);
         }
         Ok(())
     }
 
     /// Segments of the log before this opening, which nothing is needed of any more.
     pub fn add_spares(&mut self, segments: &[u32]) {
-        self.spares.extend_from_slice(segments);
+        self.spares.extend(segments);
     }
 
     /// Bytes of frames that a crash would have to replay.

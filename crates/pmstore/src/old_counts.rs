@@ -22,6 +22,8 @@ const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 const TAG_BITS: u32 = 64 - COUNT_BITS;
 /// Space of blocks for each part: some thousand records.
 const PART_SPACE_BYTES: u64 = 512 << 10;
+/// Parts that are made together, when the first of them is used: a large store that is empty has none.
+const GROUP_PARTS: usize = 256;
 /// Parts at most are two to this: their bits and those of tags are different ones.
 const PART_BITS_MAX: u32 = 64 - TAG_BITS;
 
@@ -39,7 +41,8 @@ struct Part {
 /// Counts by position.
 #[derive(Debug)]
 pub(crate) struct OldCounts {
-    parts: Box<[Part]>,
+    /// Groups of parts; empty ones are not made yet.
+    groups: Box<[Box<[Part]>]>,
     part_bits: u32,
     bytes: u64,
     /// Positions that have a count.
@@ -122,9 +125,25 @@ impl OldCounts {
     /// Of records in so many bytes of blocks; the space bounds the parts, not what can be counted.
     pub fn new(space_bytes: u64) -> Self {
         let parts = (space_bytes / PART_SPACE_BYTES).clamp(1, 1 << PART_BITS_MAX).next_power_of_two();
-        let parts: Box<[Part]> = (0..parts).map(|_| Part::default()).collect();
-        let bytes = size_of_val(&*parts) as u64;
-        OldCounts { part_bits: parts.len().trailing_zeros(), parts, bytes, len: 0 }
+        let groups: Box<[Box<[Part]>]> =
+            (0..parts.div_ceil(GROUP_PARTS as u64)).map(|_| Box::default()).collect();
+        let bytes = size_of_val(&*groups) as u64;
+        OldCounts { groups, part_bits: parts.trailing_zeros(), bytes, len: 0 }
+    }
+
+    /// A part, if it was ever used or a neighbour was.
+    #[inline]
+    fn part(&self, number: usize) -> Option<&Part> {
+        self.groups[number / GROUP_PARTS].get(number % GROUP_PARTS)
+    }
+
+    fn made_part(&mut self, number: usize) -> &mut Part {
+        let group = &mut self.groups[number / GROUP_PARTS];
+        if group.is_empty() {
+            *group = (0..GROUP_PARTS.min(1 << self.part_bits)).map(|_| Part::default()).collect();
+            self.bytes += size_of_val(&**group) as u64;
+        }
+        &mut group[number % GROUP_PARTS]
     }
 
     /// The part and the tag of a position.
@@ -140,8 +159,9 @@ impl OldCounts {
     #[inline]
     pub fn prefetch(&self, grave: u64) {
         let (part, tag) = self.place(grave);
-        let part = &self.parts[part];
-        if let Some(line) = part.lines.get(part.home(tag)) {
+        if let Some(part) = self.part(part)
+            && let Some(line) = part.lines.get(part.home(tag))
+        {
             prefetch_read(line);
         }
     }
@@ -149,7 +169,7 @@ impl OldCounts {
     /// One more. Cost: a cache line, now and then a part is moved.
     pub fn add(&mut self, grave: u64) {
         let (number, tag) = self.place(grave);
-        let part = &mut self.parts[number];
+        let part = self.made_part(number);
         if part.words() > 0 {
             let (at, word) = part.find(tag);
             if word != 0 {
@@ -164,7 +184,7 @@ impl OldCounts {
             }
         }
         self.resize(number, |lines| lines + (lines / 4).max(1));
-        let part = &mut self.parts[number];
+        let part = self.made_part(number);
         let (at, _) = part.find(tag);
         part.set(at, tag << COUNT_BITS | 1);
         part.len += 1;
@@ -174,10 +194,10 @@ impl OldCounts {
     /// One less. Whether none is left.
     pub fn remove(&mut self, grave: u64) -> bool {
         let (number, tag) = self.place(grave);
-        let part = &mut self.parts[number];
-        if part.words() == 0 {
+        let group = &mut self.groups[number / GROUP_PARTS];
+        let Some(part) = group.get_mut(number % GROUP_PARTS).filter(|part| part.words() > 0) else {
             return false;
-        }
+        };
         let (at, word) = part.find(tag);
         match word & COUNT_MAX {
             0 | COUNT_MAX => return false,
@@ -199,8 +219,8 @@ impl OldCounts {
     /// How many.
     pub fn get(&self, grave: u64) -> u32 {
         let (part, tag) = self.place(grave);
-        let part = &self.parts[part];
-        if part.words() == 0 { 0 } else { (part.find(tag).1 & COUNT_MAX) as u32 }
+        let part = self.part(part).filter(|part| part.words() > 0);
+        part.map_or(0, |part| (part.find(tag).1 & COUNT_MAX) as u32)
     }
 
     /// How many positions have old records.
@@ -214,10 +234,11 @@ impl OldCounts {
     }
 
     fn resize(&mut self, part: usize, lines: impl Fn(usize) -> usize) {
-        let part = &mut self.parts[part];
+        let part = self.made_part(part);
         let before = size_of_val(&*part.lines) as u64;
         part.resize(lines(part.lines.len()));
-        self.bytes = self.bytes - before + size_of_val(&*part.lines) as u64;
+        let after = size_of_val(&*part.lines) as u64;
+        self.bytes = self.bytes - before + after;
     }
 }
 

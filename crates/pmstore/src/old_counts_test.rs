@@ -4,8 +4,9 @@ use tierstone_base::SeededRandom;
 
 /// Words are found from where they belong on, and there is room.
 fn check(counts: &OldCounts) {
-    let mut bytes = size_of_val(&*counts.parts);
-    for part in &counts.parts {
+    let mut bytes = size_of_val(&*counts.groups);
+    bytes += counts.groups.iter().map(|group| size_of_val(&**group)).sum::<usize>();
+    for part in counts.groups.iter().flatten() {
         let words: Vec<u64> = part.lines.iter().flat_map(|line| line.0).collect();
         bytes += words.len() * 8;
         assert_eq!(words.iter().filter(|&&word| word != 0).count(), part.len as usize);
@@ -50,12 +51,12 @@ fn counts_are_those_of_a_map() {
 #[test]
 fn memory_follows_what_is_counted() {
     let mut counts = OldCounts::new(8 << 20);
-    let empty = counts.bytes();
+    let empty = counts.bytes() + (size_of::<Part>() << counts.part_bits) as u64;
     (0..100_000u64).for_each(|grave| counts.add(grave));
     let full = counts.bytes();
     assert!(full <= empty + 100_000 * 14, "{full} bytes for 100,000 positions");
     (0..100_000u64).for_each(|grave| assert!(counts.remove(grave)));
-    assert!(counts.bytes() <= empty + counts.parts.len() as u64 * 64, "{} bytes for none", counts.bytes());
+    assert!(counts.bytes() <= empty + (64 << counts.part_bits), "{} bytes for none", counts.bytes());
 }
 
 #[test]
@@ -63,8 +64,9 @@ fn a_count_that_has_reached_its_most_stays() {
     let mut counts = OldCounts::new(0);
     counts.add(7);
     let (part, tag) = counts.place(7);
-    let (at, _) = counts.parts[part].find(tag);
-    counts.parts[part].set(at, tag << COUNT_BITS | (COUNT_MAX - 1));
+    let part = counts.made_part(part);
+    let (at, _) = part.find(tag);
+    part.set(at, tag << COUNT_BITS | (COUNT_MAX - 1));
     counts.add(7);
     counts.add(7);
     assert_eq!(u64::from(counts.get(7)), COUNT_MAX);
@@ -79,4 +81,15 @@ fn what_was_never_added_is_not_removed() {
     counts.add(4);
     assert!(!counts.remove(3));
     assert_eq!((counts.get(3), counts.get(4)), (0, 1));
+}
+
+#[test]
+fn the_counts_of_a_large_empty_store_take_next_to_nothing() {
+    let mut counts = OldCounts::new(8 << 40);
+    assert!(counts.bytes() <= 2 << 20, "{} bytes", counts.bytes());
+    assert_eq!((counts.get(9), counts.remove(9)), (0, false));
+    counts.prefetch(9);
+    counts.add(9);
+    assert_eq!(counts.get(9), 1);
+    check(&counts);
 }

@@ -21,7 +21,7 @@ use crate::memory::PmMemory;
 use crate::recovery::ShardPlan;
 use crate::settings::{Geometry, ShardSettings};
 use crate::shard::PAST_AT;
-use crate::space::Space;
+use crate::space::{FreeSegments, Space};
 use crate::upgrade::upgrade;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -206,6 +206,11 @@ pub fn least_region_bytes(geometry: Geometry, shards: u16, base: u64) -> u64 {
     base + Layout::of(geometry, shards, Layout::least_segments(geometry, shards) as u32).end()
 }
 
+/// Bytes of the largest region of which a store uses all, behind its first `base`: of a larger one the rest stays unused.
+pub fn largest_region_bytes(base: u64) -> u64 {
+    base + crate::keys::STORE_BYTES_MAX
+}
+
 /// Opens or makes the store in `region`, up to the point where shards can be built. Nothing else may use the region
 /// from [`OpenSettings::base`] on.
 ///
@@ -235,8 +240,7 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         // may be lost at any time, until the shard's log begins.
         memory.put_word(layout.shard_line(shard) + checkpoint::OPENING_AT, guarded(report.opening));
     }
-    let owned = read_table(&memory, &layout, settings.loss_accepted, &mut report)?;
-    let free = layout.segments - report.segments;
+    let (owned, free) = read_table(&memory, &layout, settings.loss_accepted, &mut report)?;
     let space = Arc::new(Space::new(memory.clone(), layout, free, owned.iter().map(Owned::segments)));
     let maker = |shard| Maker {
         memory: memory.clone(),
@@ -413,6 +417,7 @@ fn create(memory: &PmMemory, settings: &OpenSettings) -> Result<(Header, Layout)
 pub(crate) struct Table {
     /// Segments that belong to shards.
     pub used: u32,
+    pub free: FreeSegments,
     /// Segments whose word is damaged.
     pub damaged: Vec<u32>,
     /// Segments that were taken and are not in use.
@@ -428,8 +433,8 @@ fn read_table(
     layout: &Layout,
     is_loss_accepted: bool,
     report: &mut OpenReport,
-) -> Result<Vec<Owned>> {
-    let (owned, table) = sort_table(memory, layout);
+) -> Result<(Vec<Owned>, FreeSegments)> {
+    let (owned, mut table) = sort_table(memory, layout);
     if let Some(first) = table.damaged.first().filter(|_| !is_loss_accepted) {
         let (count, place) = (table.damaged.len(), memory.base() + layout.table_word(*first));
         let message = format!(
@@ -441,10 +446,11 @@ fn read_table(
     }
     for &segment in table.claimed.iter().chain(&table.damaged) {
         memory.put_word(layout.table_word(segment), Entry::free());
+        table.free.add(segment);
     }
     (report.segments, report.segments_max) = (table.used, layout.segments);
     report.damaged_segments = table.damaged;
-    Ok(owned)
+    Ok((owned, table.free))
 }
 
 /// What each shard has.
@@ -453,7 +459,10 @@ pub(crate) fn sort_table(memory: &PmMemory, layout: &Layout) -> (Vec<Owned>, Tab
     let mut table = Table::default();
     for segment in 0..layout.segments {
         let entry = match Entry::decode(memory.load_word(layout.table_word(segment))) {
-            Ok(None) => continue,
+            Ok(None) => {
+                table.free.add(segment);
+                continue;
+            }
             Ok(Some(Entry { kind: SegmentKind::Claimed, .. })) => {
                 table.claimed.push(segment);
                 continue;

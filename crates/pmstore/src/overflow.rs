@@ -10,13 +10,15 @@
 //! 3. A run that a record of a block names says which block it is; one that is to be freed, and one whose record is not
 //!    written yet, say so.
 
+mod class;
 mod moves;
 
+use self::class::Class;
 pub(crate) use self::moves::Sought;
 use self::moves::{Moves, Search};
 use crate::blocks::Maker;
 use crate::format::{Entry, Extent, SegmentKind};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// Classes of units.
@@ -31,54 +33,12 @@ const UNNAMED: u32 = u32::MAX - 1;
 /// The record that named the run counts no more: it will be free.
 const GOING: u32 = u32::MAX - 2;
 
-/// A segment of units.
-#[derive(Debug)]
-struct Units {
-    /// A bit for every unit that is taken.
-    bits: Vec<u64>,
-    /// How many are.
-    taken: u64,
-    /// Of every unit at which a run begins, the block of the record that names it.
-    named_by: Vec<u32>,
-}
-
-impl Units {
-    fn new(units: u64) -> Self {
-        let bits = vec![0; units.div_ceil(64) as usize];
-        Units { bits, taken: 0, named_by: vec![NO_RUN; units as usize] }
-    }
-
-    fn is_taken(&self, at: u64) -> bool {
-        self.bits.get((at / 64) as usize).is_some_and(|word| word & 1 << (at % 64) != 0)
-    }
-
-    fn set(&mut self, at: u64, is_taken: bool) -> bool {
-        let Some(word) = self.bits.get_mut((at / 64) as usize) else { return false };
-        let (mask, before) = (1 << (at % 64), *word);
-        *word = if is_taken { before | mask } else { before & !mask };
-        *word != before
-    }
-
-    /// Takes or frees a run.
-    fn set_run(&mut self, first: u64, count: u64, is_taken: bool) {
-        let changed = (first..first + count).filter(|&at| self.set(at, is_taken)).count() as u64;
-        self.taken = if is_taken { self.taken + changed } else { self.taken - changed };
-        self.name(first, if is_taken { UNNAMED } else { NO_RUN });
-    }
-
-    fn name(&mut self, first: u64, by: u32) {
-        if let Some(named_by) = self.named_by.get_mut(first as usize) {
-            *named_by = by;
-        }
-    }
-}
-
 /// The overflow blocks of one shard.
 #[derive(Debug)]
 pub(crate) struct OverflowBlocks {
     maker: Maker,
     /// Of each class its segments.
-    classes: [BTreeMap<u32, Units>; CLASSES],
+    classes: [Class; CLASSES],
     /// Bytes of units that are taken.
     taken_bytes: u64,
     /// The segment that is being emptied: nothing is put there.
@@ -95,9 +55,10 @@ pub(crate) struct OverflowBlocks {
 
 impl OverflowBlocks {
     pub fn new(maker: Maker) -> Self {
+        let segment = maker.layout.geometry.segment_bytes;
         OverflowBlocks {
             maker,
-            classes: Default::default(),
+            classes: std::array::from_fn(|class| Class::new(segment / unit_bytes(segment, class))),
             taken_bytes: 0,
             moves: None,
             search: None,
@@ -173,25 +134,19 @@ impl OverflowBlocks {
     }
 
     /// The first run of `wanted` free units in the segments from `from` on, that which is being emptied left out.
-    fn room(&self, class: usize, wanted: u64, from: u32) -> Option<(u32, u64)> {
-        let (units, emptying) = (self.units(class), self.emptying());
-        self.classes[class]
-            .range(from..)
-            .filter(|(segment, own)| emptying != Some(**segment) && own.taken + wanted <= units)
-            .find_map(|(&segment, own)| run(&own.bits, units, wanted).map(|first| (segment, first)))
+    fn room(&mut self, class: usize, wanted: u64, from: u32) -> Option<(u32, u64)> {
+        let emptying = self.emptying();
+        self.classes[class].room(wanted, from, emptying)
     }
 
     /// Takes in a segment of which nothing is known to be taken.
     pub fn adopt(&mut self, segment: u32, class: u8) {
-        let class = usize::from(class) % CLASSES;
-        let units = Units::new(self.units(class));
-        self.classes[class].insert(segment, units);
+        self.classes[usize::from(class) % CLASSES].insert(segment);
     }
 
     fn mark(&mut self, class: usize, segment: u32, first: u64, count: u64) {
         let unit = self.unit(class);
-        if let Some(own) = self.classes[class].get_mut(&segment) {
-            own.set_run(first, count, true);
+        if self.classes[class].set_run(segment, first, count, true).is_some() {
             self.taken_bytes += count * unit;
             self.changes += 1;
         }
@@ -201,7 +156,7 @@ impl OverflowBlocks {
     fn place(&self, extent: &Extent) -> Option<(usize, u32, u64, u64)> {
         let layout = &self.maker.layout;
         let segment = layout.segment_of(extent.offset);
-        let class = (0..CLASSES).find(|&class| self.classes[class].contains_key(&segment))?;
+        let class = (0..CLASSES).find(|&class| self.classes[class].has(segment))?;
         let unit = self.unit(class);
         let at = extent.offset - layout.segment(segment);
         let (first, count) = (at / unit, u64::from(extent.len).div_ceil(unit));
@@ -220,17 +175,14 @@ impl OverflowBlocks {
     /// Whether a unit of these runs is taken.
     pub fn are_taken(&self, extents: &[Extent]) -> bool {
         extents.iter().filter_map(|extent| self.place(extent)).any(|(class, segment, first, count)| {
-            let own = self.classes[class].get(&segment);
+            let own = self.classes[class].get(segment);
             own.is_some_and(|own| (first..first + count).any(|at| own.is_taken(at)))
         })
     }
 
     /// Nothing is known to be taken any more.
     pub fn unmark(&mut self) {
-        for class in 0..CLASSES {
-            let units = self.units(class);
-            self.classes[class].values_mut().for_each(|own| *own = Units::new(units));
-        }
+        self.classes.iter_mut().for_each(Class::clear);
         self.taken_bytes = 0;
     }
 
@@ -253,9 +205,7 @@ impl OverflowBlocks {
     pub fn name(&mut self, extents: &[Extent], block: u32) {
         for extent in extents {
             let Some((class, segment, first, _)) = self.place(extent) else { continue };
-            if let Some(own) = self.classes[class].get_mut(&segment) {
-                own.name(first, block);
-            }
+            self.classes[class].name(segment, first, block);
         }
     }
 
@@ -269,12 +219,11 @@ impl OverflowBlocks {
         for extent in extents {
             let Some((class, segment, first, count)) = self.place(extent) else { continue };
             let unit = self.unit(class);
-            let Some(own) = self.classes[class].get_mut(&segment) else { continue };
-            own.set_run(first, count, false);
+            let Some(taken) = self.classes[class].set_run(segment, first, count, false) else { continue };
             // All of the run: what is freed twice is noticed here.
             self.taken_bytes -= count * unit;
             self.changes += 1;
-            if own.taken == 0 {
+            if taken == 0 {
                 self.release(class, segment)?;
             }
         }
@@ -283,7 +232,7 @@ impl OverflowBlocks {
 
     /// Gives a segment back in which nothing lies. A barrier.
     fn release(&mut self, class: usize, segment: u32) -> Result<()> {
-        self.classes[class].remove(&segment);
+        self.classes[class].remove(segment);
         self.barred.remove(&segment);
         self.maker.space.release(segment, self.maker.shard)?;
         match self.emptying() == Some(segment) {
@@ -296,7 +245,7 @@ impl OverflowBlocks {
     pub fn give_back(&mut self) -> Result<()> {
         for class in 0..CLASSES {
             let empty = self.classes[class].iter().filter(|(_, own)| own.taken == 0);
-            let empty: Vec<u32> = empty.map(|(segment, _)| *segment).collect();
+            let empty: Vec<u32> = empty.map(|(segment, _)| segment).collect();
             for segment in empty {
                 self.release(class, segment)?;
             }
@@ -322,29 +271,4 @@ pub(crate) fn unit_bytes(segment: u64, class: usize) -> u64 {
         2 => (segment >> 5).max(1024),
         _ => segment,
     }
-}
-
-/// The first run of `wanted` units of `units` that are not taken.
-fn run(bits: &[u64], units: u64, wanted: u64) -> Option<u64> {
-    let (mut first, mut found) = (0, 0);
-    for at in 0..units {
-        let word = bits.get((at / 64) as usize).copied().unwrap_or(u64::MAX);
-        if at % 64 == 0 && word == u64::MAX {
-            found = 0;
-            first = at + 64;
-            continue;
-        }
-        if word & 1 << (at % 64) != 0 {
-            (found, first) = (0, at + 1);
-            continue;
-        }
-        if at < first {
-            continue;
-        }
-        found += 1;
-        if found == wanted {
-            return Some(first);
-        }
-    }
-    None
 }

@@ -7,6 +7,7 @@
 //! 3. A part that was taken back is settled when what takes it back is durable.
 
 use crate::log::FramePlace;
+use crate::serial;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tierstone_base::Seq;
@@ -106,9 +107,10 @@ impl Parts {
         self.parts.retain(|part| !part.is_done(durable));
     }
 
-    /// The first logical log segment that must stay.
-    pub fn needed_from(&self) -> u32 {
-        self.parts.iter().map(|part| part.begins).min().unwrap_or(u32::MAX)
+    /// The first logical log segment that must stay, if one must.
+    pub fn needed_from(&self) -> Option<u32> {
+        let begins = self.parts.iter().map(|part| part.begins);
+        begins.reduce(|one, other| if serial::is_at_or_after(one, other) { one } else { other })
     }
 
     /// Nothing more becomes known here.

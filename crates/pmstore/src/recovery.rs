@@ -28,7 +28,7 @@ use crate::format::{
     FLAG_KEY_OUT, FRAME_BYTES, FrameHead, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, record_is_whole,
     word_at,
 };
-use crate::found::{FoundGroup, FoundLog};
+use crate::found::{FoundLog, VoidSeqs};
 use crate::graves::grave_of;
 use crate::keys::Keys;
 use crate::log::Log;
@@ -92,7 +92,7 @@ struct Rebuild {
     shard: PmShard,
     log: FoundLog,
     /// Sequences of parts that do not count.
-    void: Vec<(Seq, Seq)>,
+    void: VoidSeqs,
     /// Records of blocks that were read and wait to be offered to the index.
     gathered: Vec<Found>,
     /// Blocks that may not be durable.
@@ -131,7 +131,7 @@ impl ShardPlan {
         let ShardPlan { maker, settings, mutations, keyspaces, log, storage, overflow, applied, .. } = self;
         let (past_ms, loss_accepted) = (self.past_ms, self.loss_accepted);
         let spares = log.spares.clone();
-        let mut ring = Log::new(maker.clone(), spares, log.next_logical.max(1));
+        let mut ring = Log::new(maker.clone(), spares, log.next_logical);
         ring.claims_early = mutations.is_on("fence_claimed_early");
         let mut shard = PmShard::empty(maker, settings, mutations, ring);
         shard.blocks.seals_early = shard.mutations.is_on("sealed_before_fence");
@@ -141,8 +141,7 @@ impl ShardPlan {
             shard.keyspaces.insert(id, keys);
         }
         overflow.into_iter().for_each(|(segment, class)| shard.overflow.adopt(segment, class));
-        let is_void = |group: &&FoundGroup| group.verdict == Some(Verdict::Void);
-        let void = log.groups.iter().filter(is_void).map(|group| (group.first_seq, group.last_seq)).collect();
+        let void = VoidSeqs::of(&log.groups);
         let seen = applied.max(log.end_seq);
         let of_log: u64 = log.damage.iter().map(|damage| damage.bytes).sum();
         let lost_bytes = of_log + self.lost_bytes;
@@ -261,7 +260,7 @@ impl Rebuild {
 
     /// Whether the log has the record, or has had it.
     fn counts(&self, seq: Seq) -> bool {
-        seq <= self.log.end_seq && !self.void.iter().any(|(first, last)| (*first..=*last).contains(&seq))
+        seq <= self.log.end_seq && !self.void.has(seq)
     }
 
     /// Whether the log does not have the record, which is then made void.

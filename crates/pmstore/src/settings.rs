@@ -3,10 +3,16 @@
 use serde::{Deserialize, Serialize};
 use tierstone_engine::Durability;
 
-/// The longest value in bytes, where segments are large enough ([`crate::OpenedStore::value_bytes_max`]).
-pub const VALUE_BYTES_MAX: u64 = 8 << 20;
+/// The longest value in bytes, where segments are large enough ([`crate::OpenedStore::value_bytes_max`]), for keys up to 1 KiB: what
+/// stores on devices take, into which backups are restored. Longer keys take of it. Until 2026-11 values might have 8 MiB.
+pub const VALUE_BYTES_MAX: u64 = (8 << 20) - (4 << 10) - 56 - KEY_BYTES_BESIDE;
+/// Bytes of a key that values leave room for.
+pub(crate) const KEY_BYTES_BESIDE: u64 = 1024;
 /// The longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// The longest segment in bytes.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
 /// How a new store divides its region; an existing one keeps its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +33,7 @@ impl Geometry {
         let Geometry { segment_bytes, block_bytes, log_segments } = self;
         segment_bytes.is_power_of_two()
             && block_bytes.is_power_of_two()
-            && (4 << 10..=16 << 20).contains(segment_bytes)
+            && (4 << 10..=SEGMENT_BYTES_MAX).contains(segment_bytes)
             && (1 << 10..=128 << 10).contains(block_bytes)
             && block_bytes <= segment_bytes
             && (3..=4096).contains(log_segments)

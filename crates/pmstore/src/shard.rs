@@ -20,6 +20,7 @@ use crate::log::Log;
 use crate::mark::{guarded, unguarded};
 use crate::overflow::OverflowBlocks;
 use crate::parts::Parts;
+use crate::serial;
 use crate::settings::ShardSettings;
 use crate::write::Shape;
 use std::borrow::Cow;
@@ -561,13 +562,13 @@ impl PmShard {
         let goes = |segment: &&crate::log::LogSegment| {
             (segment.appended <= persisted || ignores)
                 && segment.last_seq <= durable
-                && segment.logical < needed
+                && needed.is_none_or(|needed| !serial::is_at_or_after(needed, segment.logical))
         };
         let count = self.log.segments.len();
         let last =
             self.log.segments.iter().take(count - 1).take_while(goes).last().map(|segment| segment.logical);
         if let Some(last) = last {
-            self.log.truncate(last + 1)?;
+            self.log.truncate(serial::next(last))?;
             self.free_overflow()?;
         }
         Ok(())
@@ -578,7 +579,7 @@ impl PmShard {
         if !self.is_shutting || self.has_ended || self.is_dirty() || !self.asked.is_empty() {
             return Ok(());
         }
-        if self.parts.waits(self.durable) || self.parts.needed_from() != u32::MAX {
+        if self.parts.waits(self.durable) || self.parts.needed_from().is_some() {
             // The next opening decides them.
             self.has_ended = true;
             return Ok(());

@@ -10,12 +10,13 @@
 //! 3. A shard that is [held to a share](Space::limit) takes no segment beyond it.
 //! 4. A segment that was given back is taken again when its word durably says so (`released_unfenced`): until then its
 //!    old owner would read what others put there.
+//! 5. A bit is set only for a segment whose word is free; whoever clears it may change the word, and nobody else.
 //!
 //! Crash: a word is the old or the new one; `Claimed` is free at the next opening.
 
 use crate::format::{Entry, Layout, SPARE, SegmentKind};
 use crate::memory::PmMemory;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tierstone_base::Result;
 
 /// The table; all shards share it.
@@ -26,10 +27,28 @@ pub(crate) struct Space {
     free: AtomicU32,
     /// The word of a free segment.
     free_word: u64,
+    /// A bit for every segment that may be claimed. It is set behind the store of the free word, and who clears it sees that.
+    bits: Box<[AtomicU64]>,
     /// Where the next search begins.
     hint: AtomicU32,
     /// Of each shard the segments that it has besides its log's, and how many it may have.
     shares: Box<[Share]>,
+}
+
+/// Segments that are free, as a walk over the table has found them.
+#[derive(Debug, Default)]
+pub(crate) struct FreeSegments {
+    bits: Vec<u64>,
+}
+
+impl FreeSegments {
+    pub fn add(&mut self, segment: u32) {
+        let at = (segment / 64) as usize;
+        if at >= self.bits.len() {
+            self.bits.resize(at + 1, 0);
+        }
+        self.bits[at] |= 1 << (segment % 64);
+    }
 }
 
 #[derive(Debug)]
@@ -39,12 +58,21 @@ struct Share {
 }
 
 impl Space {
-    /// Over a table of which `free` words are free; `taken`: segments of each shard besides its log's.
-    pub fn new(memory: PmMemory, layout: Layout, free: u32, taken: impl Iterator<Item = u32>) -> Self {
+    /// Over a table of which these segments are free; `taken`: segments of each shard besides its log's.
+    pub fn new(
+        memory: PmMemory,
+        layout: Layout,
+        free: FreeSegments,
+        taken: impl Iterator<Item = u32>,
+    ) -> Self {
         let share = |taken| Share { taken: AtomicU32::new(taken), limit: AtomicU32::new(u32::MAX) };
         let shares = taken.map(share).collect();
-        let (free, free_word) = (AtomicU32::new(free), Entry::free());
-        Space { memory, layout, free, free_word, hint: AtomicU32::new(0), shares }
+        let count = free.bits.iter().map(|bits| bits.count_ones()).sum();
+        let mut bits = free.bits;
+        bits.resize(layout.segments.div_ceil(64) as usize, 0);
+        let bits = bits.into_iter().map(AtomicU64::new).collect();
+        let (free, free_word) = (AtomicU32::new(count), Entry::free());
+        Space { memory, layout, free, free_word, bits, hint: AtomicU32::new(0), shares }
     }
 
     /// Free segments that `device` may take, about: other shards take and give.
@@ -75,19 +103,37 @@ impl Space {
             return None;
         }
         let word = Entry { kind: SegmentKind::Claimed, device, logical: 0 }.encode();
-        let start = self.hint.load(Ordering::Relaxed);
-        let all = self.layout.segments;
-        for step in 0..all {
-            let segment = (start + step) % all;
-            let place = self.layout.table_word(segment);
-            let free = self.free_word;
-            if self.memory.load_word(place) == free && self.memory.exchange_word(place, free, word) {
+        while let Some(segment) = self.take_bit(self.hint.load(Ordering::Relaxed)) {
+            // It is free, by invariant 5; a word that is not stays as it is.
+            if self.memory.exchange_word(self.layout.table_word(segment), self.free_word, word) {
                 self.free.fetch_sub(1, Ordering::Relaxed);
                 if let Some(taken) = self.taken(device) {
                     taken.fetch_add(1, Ordering::Relaxed);
                 }
                 self.hint.store(segment + 1, Ordering::Relaxed);
                 return Some(segment);
+            }
+        }
+        None
+    }
+
+    /// Clears the first bit from `from` on, round to it again. Cost: a load for each 64 segments passed.
+    fn take_bit(&self, from: u32) -> Option<u32> {
+        let (all, from) = (self.bits.len(), from % self.layout.segments.max(1));
+        for step in 0..=all {
+            let at = ((from / 64) as usize + step) % all.max(1);
+            let word = self.bits.get(at)?;
+            // Those before `from` come last.
+            let looked_at = if step == 0 { u64::MAX << (from % 64) } else { u64::MAX };
+            loop {
+                let found = (word.load(Ordering::Relaxed) & looked_at).trailing_zeros();
+                if found == u64::BITS {
+                    break;
+                }
+                let bit = 1 << found;
+                if word.fetch_and(!bit, Ordering::Acquire) & bit != 0 {
+                    return Some(at as u32 * 64 + found);
+                }
             }
         }
         None
@@ -119,6 +165,9 @@ impl Space {
         self.name(segment, Entry { kind: SegmentKind::Claimed, device, logical: 0 });
         self.memory.barrier("released_unfenced")?;
         self.memory.put_word(self.layout.table_word(segment), self.free_word);
+        if let Some(word) = self.bits.get((segment / 64) as usize) {
+            word.fetch_or(1 << (segment % 64), Ordering::Release);
+        }
         self.free.fetch_add(1, Ordering::Relaxed);
         if let Some(taken) = self.taken(device) {
             taken.fetch_sub(1, Ordering::Relaxed);

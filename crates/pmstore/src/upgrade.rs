@@ -23,7 +23,10 @@ use crate::open::sort_table;
 use crate::recovery::whole_records;
 use crate::seal::{self, Lead};
 use crate::shard::PAST_AT;
-use crate::{blocks::Maker, space::Space};
+use crate::{
+    blocks::Maker,
+    space::{FreeSegments, Space},
+};
 use std::sync::Arc;
 use tierstone_base::Result;
 
@@ -71,7 +74,7 @@ fn guard(memory: &PmMemory, place: u64) {
 /// Sets the second bit of every record that has the first.
 fn make_void(memory: &PmMemory, header: &Header, layout: &Layout) {
     let (owned, _) = sort_table(memory, layout);
-    let space = Arc::new(Space::new(memory.clone(), *layout, 0, std::iter::empty()));
+    let space = Arc::new(Space::new(memory.clone(), *layout, FreeSegments::default(), std::iter::empty()));
     for (shard, owned) in (0..).zip(owned) {
         let maker = Maker {
             memory: memory.clone(),

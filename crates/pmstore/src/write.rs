@@ -13,7 +13,7 @@ use crate::format::{
 use crate::graves::grave_of;
 use crate::log::FramePlace;
 use crate::long_emptying::CHEAP_PERCENT;
-use crate::settings::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::settings::{KEY_BYTES_BESIDE, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::shard::{Death, Found, PmShard};
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Now, Result, Seq};
@@ -99,8 +99,9 @@ impl PmShard {
             self.release_admitted();
         }
         let mut shapes = std::mem::take(&mut self.shapes);
-        let receipt =
-            self.check(writes, &mut shapes).and_then(|()| self.write_shaped(writes, &shapes, part, is_undo));
+        let receipt = self
+            .check(writes, is_undo, &mut shapes)
+            .and_then(|()| self.write_shaped(writes, &shapes, part, is_undo));
         self.shapes = shapes;
         receipt
     }
@@ -143,7 +144,7 @@ impl PmShard {
     pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
         self.release_admitted();
         let mut shapes = Vec::new();
-        self.check(writes, &mut shapes)?;
+        self.check(writes, false, &mut shapes)?;
         self.wait_for_backup()?;
         let may_always = Write::only_free(writes);
         for write in writes {
@@ -213,8 +214,9 @@ impl PmShard {
         Ok(false)
     }
 
-    /// Whether `writes` may be, and their shapes.
-    fn check(&self, writes: &[Write<'_>], shapes: &mut Vec<Shape>) -> Result<()> {
+    /// Whether `writes` may be, and their shapes. What was there may come back, whatever its length.
+    fn check(&self, writes: &[Write<'_>], is_undo: bool, shapes: &mut Vec<Shape>) -> Result<()> {
+        let longest = value_bytes_max(&self.maker.layout);
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -227,13 +229,11 @@ impl PmShard {
                 return Err(Error::new(ErrorKind::InvalidInput, message));
             }
             if let WriteKind::Put { value, .. } = write.kind
-                && value.len() as u64 > value_bytes_max(&self.maker.layout)
+                && (value.len() + write.key.bytes.len().saturating_sub(KEY_BYTES_BESIDE as usize)) as u64
+                    > longest
+                && !is_undo
             {
-                let message = format!(
-                    "a value of {} bytes: {} at most",
-                    value.len(),
-                    value_bytes_max(&self.maker.layout)
-                );
+                let message = format!("a value of {} bytes: {longest} at most", value.len());
                 return Err(Error::new(ErrorKind::InvalidInput, message));
             }
         }

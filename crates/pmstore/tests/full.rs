@@ -13,6 +13,7 @@ use tierstone_engine::{BatchTicket, Durability, Engine, Health, Write, WriteKind
 use tierstone_media::Wait;
 use tierstone_media::region::{MappedRegion, Region, RegionSettings, RegionSource};
 use tierstone_media::sim::{SimMachineSettings, WordMachine};
+use tierstone_pmstore::settings::VALUE_BYTES_MAX;
 use tierstone_pmstore::{Geometry, OpenSettings};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
@@ -208,15 +209,18 @@ fn dropped_keyspaces_give_their_space_back() {
 }
 
 #[test]
-fn values_of_8_mib_come_back() {
+fn values_of_nearly_8_mib_come_back() {
+    let longest = VALUE_BYTES_MAX as usize;
     let settings = OpenSettings { geometry: Geometry::default(), ..small_settings() };
     let (region, mut store) = fresh(64 << 20, &settings);
-    let lens = [8 << 20, (8 << 20) - 1, (2 << 20) + 1, 2 << 20, 65_537, 2_049, 2_048];
+    let lens = [longest, longest - 1, (2 << 20) + 1, 2 << 20, 65_537, 2_049, 2_048];
     for (number, len) in lens.into_iter().enumerate() {
         store.put(KEYSPACE, &name(number as u32), &value(number as u32, len)).unwrap();
     }
-    let error = store.put(KEYSPACE, b"longer", &value(0, (8 << 20) + 1)).unwrap_err();
+    let error = store.put(KEYSPACE, b"longer", &value(0, longest + 1)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let error = store.put(KEYSPACE, &[1; 1_025], &value(0, longest)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "a longer key takes of the value's room");
     store.sync().unwrap();
     let mut store = reopen_after_kill(store, &region, &settings);
     for (number, len) in lens.into_iter().enumerate() {

@@ -22,6 +22,7 @@ mod long_lengths;
 mod lost;
 mod lost_keys;
 mod model;
+mod numbers;
 mod snapshots;
 mod trust;
 mod twins;

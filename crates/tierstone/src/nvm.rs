@@ -85,6 +85,7 @@ impl NvmStore {
             return wrong("the size of an emulated region stands in its name; leave the capacity out");
         }
         refuse_small(&source, options)?;
+        refuse_large(&source, options)?;
         let settings = region_settings(&source, options);
         let opened = match (options.create, options.capacity_bytes) {
             (true, Some(bytes)) => source.open_or_create(bytes, &settings),
@@ -177,6 +178,26 @@ fn refuse_small(source: &RegionSource, options: &DatabaseOptions) -> Result<()> 
             let message = format!(
                 "{PREFIX}{source}: a region of {bytes} bytes is too small for a store of {shards} shards: give it {least} \
                  bytes at least, or use fewer shards"
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a size, written out, of which no store can use all, before anything is made. Of a region that is there the store uses its
+/// first part.
+fn refuse_large(source: &RegionSource, options: &DatabaseOptions) -> Result<()> {
+    let bytes = match source {
+        RegionSource::Emulated { bytes, .. } => Some(*bytes),
+        RegionSource::Path(path) => options.capacity_bytes.filter(|_| options.create && !path.is_file()),
+    };
+    let most = tierstone_pmstore::largest_region_bytes(ENGINE_BASE);
+    match bytes {
+        Some(bytes) if bytes > most => {
+            let message = format!(
+                "{PREFIX}{source}: {bytes} bytes are more than a store in persistent memory can use: {most} at most; several \
+                 stores hold more"
             );
             Err(Error::new(ErrorKind::InvalidInput, message))
         }

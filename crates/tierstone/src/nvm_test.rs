@@ -136,6 +136,46 @@ fn the_size_that_a_refusal_names_is_enough_and_stays() {
 
 /// The crash mark `region-without-superblock`: the engine's part is made, and nothing says so yet.
 #[test]
+fn a_size_that_no_store_can_use_is_refused_before_anything_is_made() {
+    let file = File::new("large");
+    let bytes = tierstone_pmstore::largest_region_bytes(crate::nvm::ENGINE_BASE) + 64;
+    let options = DatabaseOptions { capacity_bytes: Some(bytes), ..file.options() };
+    let emulated = DatabaseOptions {
+        capacity_bytes: None,
+        directories: vec![format!("nvm:emulated:{bytes}").into()],
+        ..file.options()
+    };
+    for options in [options, emulated] {
+        let error = Database::open(&options).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.message().contains("more than a store in persistent memory can use"), "{error}");
+    }
+    assert!(!file.0.exists());
+}
+
+#[test]
+fn the_longest_value_in_memory_is_restored_to_devices() {
+    use tierstone_pmstore::settings::VALUE_BYTES_MAX;
+    let geometry = tierstone_media::Geometry { meta_bytes: 0, segment_bytes: 32 << 20, segment_limit: 1 };
+    assert_eq!(VALUE_BYTES_MAX, tierstone_logstore::value_bytes_max(geometry), "both take the same");
+    let (file, folder) = (File::new("longest"), Folder::new("longest"));
+    let value: Vec<u8> = (0..VALUE_BYTES_MAX).map(|at| (at % 251) as u8).collect();
+    let mut store =
+        Store::open(&DatabaseOptions { capacity_bytes: Some(128 << 20), ..file.options() }).unwrap();
+    store.put(&[b'k'; 1_024], &value).unwrap();
+    store.backup(folder.0.join("backup"), &mut |_| {}).unwrap();
+    let devices = DatabaseOptions {
+        capacity_bytes: Some(1 << 30),
+        memory_bytes: 64 << 20,
+        shards: 1,
+        ..DatabaseOptions::new(folder.0.join("devices"))
+    };
+    crate::restore(folder.0.join("backup"), &devices, &mut |_| {}).unwrap();
+    let mut store = Store::open(&devices).unwrap();
+    assert!(store.get(&[b'k'; 1_024]).unwrap() == Some(value));
+}
+
+#[test]
 fn a_region_whose_making_was_cut_off_becomes_a_store() {
     let file = File::new("cut-off");
     make_engine_only(&file);

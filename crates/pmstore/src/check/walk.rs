@@ -7,7 +7,7 @@ use crate::blocks::Maker;
 use crate::format::{
     FLAG_KEY_OUT, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, payload_checksum, record_is_whole,
 };
-use crate::found::FoundLog;
+use crate::found::{FoundLog, VoidSeqs};
 use crate::open::Owned;
 use crate::overflow::unit_bytes;
 use crate::recovery::records_of;
@@ -22,6 +22,7 @@ pub(super) struct Walk<'c> {
     pub(super) checked: &'c Checked,
     pub(super) maker: Maker,
     log: Option<&'c FoundLog>,
+    void: VoidSeqs,
     pub(super) is_first_pass: bool,
     pub(super) keys: Keys,
     pub(super) report: &'c mut CheckReport,
@@ -38,7 +39,8 @@ impl<'c> Walk<'c> {
         (report, units): (&'c mut CheckReport, &'c mut Units),
     ) -> Walk<'c> {
         let (maker, keys) = (checked.maker(shard), Keys::new((pass, passes)));
-        Walk { checked, maker, log, is_first_pass: pass == 0, keys, report, units }
+        let void = log.map_or_else(VoidSeqs::default, |log| VoidSeqs::of(&log.groups));
+        Walk { checked, maker, log, void, is_first_pass: pass == 0, keys, report, units }
     }
 
     pub fn run(mut self, owned: &Owned, progress: &mut dyn FnMut(u64)) {
@@ -116,11 +118,7 @@ impl<'c> Walk<'c> {
 
     /// Whether a record of this sequence counts.
     fn counts(&self, seq: Seq) -> bool {
-        let Some(log) = self.log else { return true };
-        let is_void = |group: &&crate::found::FoundGroup| {
-            group.verdict == Some(Verdict::Void) && (group.first_seq..=group.last_seq).contains(&seq)
-        };
-        seq <= log.end_seq && !log.groups.iter().any(|group| is_void(&group))
+        self.log.is_none_or(|log| seq <= log.end_seq && !self.void.has(seq))
     }
 
     fn block(&mut self, number: u32) {
@@ -218,7 +216,9 @@ impl<'c> Walk<'c> {
             let (from, len) = (extent.offset, u64::from(extent.len));
             let is_inside = from >= layout.data_start() && from + len <= layout.end() && len > 0;
             let segment = if is_inside { layout.segment_of(from) } else { 0 };
-            let class = owned.overflow.iter().find(|(own, _)| *own == segment).map(|(_, class)| *class);
+            // In the order of the table.
+            let own = owned.overflow.binary_search_by_key(&segment, |(own, _)| *own);
+            let class = own.ok().and_then(|at| owned.overflow.get(at)).map(|(_, class)| *class);
             let start = layout.segment(segment);
             let unit = unit_bytes(layout.geometry.segment_bytes, class.unwrap_or(0).into());
             let fits = is_inside

@@ -1,6 +1,9 @@
 //! Where things lie in a region: header, lines of the shards, table, segments and their blocks.
 
-use super::{BLOCKS_MIN, FRAME_BYTES, LEAD_BYTES, RECORD_BYTES, SEGMENTS_MAX, SHARD_LINES_AT, SHARDS_MAX};
+use super::{
+    BLOCKS_MAX, BLOCKS_MIN, FRAME_BYTES, LEAD_BYTES, RECORD_BYTES, SEGMENTS_MAX, SHARD_LINES_AT, SHARDS_MAX,
+};
+use crate::keys::STORE_BYTES_MAX;
 use crate::settings::Geometry;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::region::LINE_BYTES;
@@ -16,13 +19,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of `bytes` bytes behind the region's first `base`; the error says what is wrong with the geometry, or how
+    /// The layout of `bytes` bytes behind the region's first `base`, of which what no store can have stays unused; the error says what is wrong with the geometry, or how
     /// large a region is needed.
     pub fn new(geometry: Geometry, shards: u16, bytes: u64, base: u64) -> Result<Layout> {
         let Geometry { segment_bytes, block_bytes, log_segments } = geometry;
-        if bytes > crate::keys::STORE_BYTES_MAX {
-            return Err(crate::keys::too_large(bytes));
-        }
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
         if !geometry.is_possible() {
             return invalid(format!(
@@ -33,16 +33,18 @@ impl Layout {
         if !(1..=SHARDS_MAX).contains(&shards) {
             return invalid(format!("{shards} shards: use 1 to {SHARDS_MAX}"));
         }
-        let mut segments = bytes / segment_bytes;
+        let bytes = bytes.min(STORE_BYTES_MAX);
+        let mut segments =
+            (bytes / segment_bytes).min(SEGMENTS_MAX).min(BLOCKS_MAX / (segment_bytes / block_bytes));
         while segments > 0 && Self::of(geometry, shards, segments as u32).end() > bytes {
             segments -= 1;
         }
         let least = Self::least_segments(geometry, shards);
-        if segments < least || segments > SEGMENTS_MAX {
+        if segments < least {
             let wanted = base + Self::of(geometry, shards, least as u32).end();
             return invalid(format!(
-                "{bytes} bytes hold {segments} segments of {segment_bytes} bytes; {shards} shards need {least}, and {SEGMENTS_MAX} \
-                 are possible: give the store a region of {wanted} bytes at least, or use fewer shards"
+                "{bytes} bytes hold {segments} segments of {segment_bytes} bytes; {shards} shards need {least}: give the \
+                 store a region of {wanted} bytes at least, or use fewer shards"
             ));
         }
         Ok(Self::of(geometry, shards, segments as u32))

@@ -58,7 +58,7 @@ impl OverflowBlocks {
 
     /// Units that are taken in the segment that is being emptied.
     pub fn left_units(&self) -> u64 {
-        let own = self.moves.as_ref().and_then(|moves| self.classes[moves.class].get(&moves.segment));
+        let own = self.moves.as_ref().and_then(|moves| self.classes[moves.class].get(moves.segment));
         own.map_or(0, |own| own.taken)
     }
 
@@ -111,20 +111,20 @@ impl OverflowBlocks {
         // A whole segment cannot gain anything.
         for (class, segments) in self.classes[..CLASSES - 1].iter().enumerate() {
             let units = self.units(class);
-            let taken: u64 = segments.values().map(|own| own.taken).sum();
+            let taken: u64 = segments.iter().map(|(_, own)| own.taken).sum();
             let free = segments.len() as u64 * units - taken;
             let may_go = segments.iter().filter(|(segment, own)| {
                 let elsewhere = free - (units - own.taken);
-                own.taken <= elsewhere && self.may_go(class, **segment, percent_max)
+                own.taken <= elsewhere && self.may_go(class, *segment, percent_max)
             });
-            found.extend(may_go.map(|(&segment, own)| (own.taken * self.unit(class), class, segment)));
+            found.extend(may_go.map(|(segment, own)| (own.taken * self.unit(class), class, segment)));
         }
         found.sort_unstable_by(|one, other| other.cmp(one));
         found.into_iter().map(|(_, class, segment)| (class, segment)).collect()
     }
 
     fn may_go(&self, class: usize, segment: u32, percent_max: u64) -> bool {
-        let taken = self.classes[class].get(&segment).map_or(0, |own| own.taken);
+        let taken = self.classes[class].get(segment).map_or(0, |own| own.taken);
         taken > 0 && taken * 100 <= self.units(class) * percent_max && !self.barred.contains(&segment)
     }
 
@@ -157,7 +157,7 @@ impl OverflowBlocks {
 
     /// The runs of a segment: where they begin, how many units they have, who names them.
     fn runs(&self, class: usize, segment: u32) -> Vec<(u64, u64, u32)> {
-        let Some(own) = self.classes[class].get(&segment) else { return Vec::new() };
+        let Some(own) = self.classes[class].get(segment) else { return Vec::new() };
         let (mut runs, mut at) = (Vec::new(), 0);
         while at < self.units(class) {
             let named_by = own.named_by[at as usize];
@@ -177,7 +177,7 @@ impl OverflowBlocks {
     /// What keeps the segment that is being emptied.
     pub fn remaining(&self) -> Option<Remaining> {
         let moves = self.moves.as_ref()?;
-        let own = self.classes[moves.class].get(&moves.segment)?;
+        let own = self.classes[moves.class].get(moves.segment)?;
         let mut blocks: Vec<u32> = own.named_by.iter().copied().filter(|&by| by < GOING).collect();
         blocks.sort_unstable();
         blocks.dedup();

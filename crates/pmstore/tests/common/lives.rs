@@ -1,7 +1,9 @@
 //! Runs stores through their lives in one persistent memory: work, loss of power before any store, write-back or
 //! fence, recovery (which may be cut too), check, work again.
 
-use super::{Place, Store, always_checkpoint, keyspaces, machine_of, open_all, small_settings};
+use super::{
+    Place, Store, always_checkpoint, keyspaces, machine_of, make_with_logs_from, open_all, small_settings,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,6 +38,8 @@ pub struct Plan {
     pub kill_percent: u64,
     /// The region is checked before each opening: what a crash leaves is no damage.
     pub checks: bool,
+    /// The number at which logs begin, where it is not the first one.
+    pub logs_from: Option<u32>,
 }
 
 impl Plan {
@@ -45,7 +49,7 @@ impl Plan {
         let shard =
             ShardSettings { clean_below_blocks: 4, write_back_step_bytes: 1 << 10, ..Default::default() };
         let open = OpenSettings { geometry, shard, keyspaces: keyspaces(), ..small_settings() };
-        Plan { open, bytes, lives: 3, steps: 500, kill_percent: 10, checks: true }
+        Plan { open, bytes, lives: 3, steps: 500, kill_percent: 10, checks: true, logs_from: None }
     }
 
     /// The same with checkpoints of the index, one after the other.
@@ -66,6 +70,9 @@ impl Plan {
 
     fn run<const UNIT: usize>(&self, choices: &Choices, mix: &Mix) -> Result<(), Violation> {
         let machine = machine_of::<UNIT>(self.bytes, choices);
+        if let Some(first) = self.logs_from {
+            make_with_logs_from(&machine, &self.open, first);
+        }
         let order = if self.open.shard_count == 1 { DurableOrder::Prefix } else { DurableOrder::Any };
         let mut history = History::new(order);
         for life in 0..=self.lives {

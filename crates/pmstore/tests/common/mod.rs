@@ -6,6 +6,7 @@ pub mod medium;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use tierstone_base::checksum::{checksum, salt};
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Choices;
 use tierstone_engine::harness::Harness;
@@ -201,4 +202,59 @@ pub fn reopen_after_kill(store: Store, machine: &WordMachine, settings: &OpenSet
     let (mut store, _) = open_one(machine, settings);
     store.now = now;
     store
+}
+
+/// The first word of a store.
+const MAGIC: u64 = u64::from_le_bytes(*b"TSpmstor");
+/// Lower bits of a guarded word: its number.
+const GUARDED: u64 = (1 << 48) - 1;
+
+/// Where in an image the line of a shard is.
+fn shard_line(settings: &OpenSettings, shard: u64) -> usize {
+    (settings.base + 4096 + shard * 64) as usize
+}
+
+/// The number at which the log of a shard begins.
+pub fn log_begins(image: &[u8], settings: &OpenSettings, shard: u64) -> u64 {
+    word_at(image, shard_line(settings, shard)) & GUARDED
+}
+
+/// Makes a store whose logs begin at the number `first`, as if they had come so far.
+pub fn make_with_logs_from<const UNIT: usize>(
+    machine: &SimMachine<UNIT>,
+    settings: &OpenSettings,
+    first: u32,
+) {
+    drop(open_all(machine, settings).unwrap());
+    let region = machine.region();
+    let image = region.image();
+    let (base, shards) = (settings.base, u64::from(settings.shard_count));
+    let (store, segments) = (word_at(&image, base as usize + 16), word_at(&image, base as usize + 56));
+    let table = (4096 + shards * 64).next_multiple_of(4096);
+    let data = (table + segments * 8).next_multiple_of(4096);
+    let mut changed = 0;
+    for segment in 0..segments {
+        let at = base + table + segment * 8;
+        let word = word_at(&image, at as usize);
+        let (kind, shard, number) = (word & 0xff, word >> 8 & 0xffff, word >> 24 & 0xffff_ffff);
+        // Each shard has begun one segment.
+        if kind != 2 || number != 1 {
+            continue;
+        }
+        let named = word & 0xff_ffff | u64::from(first) << 24;
+        let named = named | salt(named, MAGIC) >> 56 << 56;
+        region.overwrite(at, &named.to_le_bytes());
+        let lead = (base + data + segment * settings.geometry.segment_bytes) as usize;
+        let mut bytes: [u8; 32] = image[lead..lead + 32].try_into().unwrap();
+        bytes[16..20].copy_from_slice(&first.to_le_bytes());
+        let sum = checksum(salt(store ^ segment, word_at(&bytes, 0)), &bytes[16..]);
+        bytes[8..16].copy_from_slice(&sum.to_le_bytes());
+        region.overwrite(lead as u64, &bytes);
+        let begins = u64::from(first) | salt(u64::from(first), !MAGIC) & !GUARDED;
+        let line = shard_line(settings, shard);
+        region.overwrite(line as u64, &begins.to_le_bytes());
+        assert_eq!(word_at(&image, line + 16), 0, "no end of the log was noted");
+        changed += 1;
+    }
+    assert_eq!(changed, shards, "each shard has a log");
 }
