@@ -137,6 +137,10 @@ impl LogShard {
         if self.hot.buffered_bytes() > self.settings.write_buffer_bytes() {
             return Err(Error::new(ErrorKind::Retry, "the shard has enough to write"));
         }
+        if self.applied > record::SEQ_WRITABLE {
+            let message = "the store has counted as many writes as it can: copy its keys into a new one";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         Ok(())
     }
 

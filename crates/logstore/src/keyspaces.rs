@@ -6,14 +6,14 @@
 use crate::index::{HashIndex, HashIndexSettings, OrderedIndex};
 use crate::location::{Location, Target};
 use crate::snapshots::Snapshots;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use tierstone_base::{KeyspaceId, Position, Result};
 use tierstone_cache::{FrameId, FrameOwner};
 use tierstone_engine::cuts::Cut;
 use tierstone_engine::{IndexKind, RangeRequest, SnapshotId};
 
 /// So many dropped keyspaces are remembered: a batch that knows one of them as one in use is done long before as many more
-/// are dropped.
+/// are dropped, and so is the change of the superblock that takes one out of its list.
 const LAST_DROPPED_MAX: usize = 4_096;
 
 /// One keyspace of the shard.
@@ -71,14 +71,13 @@ pub struct Keyspaces {
     ordered: Vec<KeyspaceId>,
     /// Dropped ones, whose records still count as live in their segments.
     pub dying: Vec<Keyspace>,
-    /// Ids of all that were dropped in this opening.
-    pub dropped: Vec<KeyspaceId>,
     /// Ids that were dropped last, with keys or without.
     last_dropped: VecDeque<KeyspaceId>,
     /// Dropped ones that were written to afterwards.
     reborn: Vec<KeyspaceId>,
-    /// Those of them that had an order, keys or not, and the first snapshot that does not show them.
-    ordered_before: Vec<(KeyspaceId, SnapshotId)>,
+    /// Those that had an order, keys or not, and the first snapshot that does not show them: the last that were dropped, and
+    /// all that a snapshot may show.
+    ordered_before: BTreeMap<KeyspaceId, SnapshotId>,
 }
 
 impl Keyspaces {
@@ -151,15 +150,30 @@ impl Keyspaces {
         self.last_dropped.push_back(id);
         if self.is_ordered(id) {
             self.ordered.retain(|other| *other != id);
-            self.ordered_before.push((id, snapshots.cuts.next_id()));
+            self.ordered_before.insert(id, snapshots.cuts.next_id());
+            self.forget_ordered(snapshots);
         }
         if let Some(place) = self.list.iter().position(|keyspace| keyspace.id == id) {
             let mut keyspace = self.list.swap_remove(place);
             keyspace.dropped_before = snapshots.cuts.next_id();
             keyspace.is_retained = snapshots.any_before(keyspace.dropped_before);
             self.dying.push(keyspace);
-            self.dropped.push(id);
         }
+    }
+
+    /// Forgets what was dropped long ago: a range of it gets another error then. Ids are given in order.
+    fn forget_ordered(&mut self, snapshots: &Snapshots) {
+        while self.ordered_before.len() > LAST_DROPPED_MAX
+            && let Some(oldest) = self.ordered_before.first_entry()
+            && !snapshots.any_before(*oldest.get())
+        {
+            oldest.remove();
+        }
+    }
+
+    /// Ids of keyspaces that were dropped last: of those that the newest slots of the superblock may still list, all.
+    pub fn last_dropped(&self) -> impl Iterator<Item = KeyspaceId> {
+        self.last_dropped.iter().copied()
     }
 
     /// Takes dropped keyspaces out of use that were written to since: by the part of a batch over several shards of which
@@ -188,9 +202,9 @@ impl Keyspaces {
     /// When the keyspace has no order, or was dropped.
     pub fn order_of(&self, request: &RangeRequest, cut: Option<&Cut>) -> Result<Option<&OrderedIndex>> {
         let id = request.keyspace;
-        let dropped = self.ordered_before.iter().find(|(dropped, _)| *dropped == id);
+        let dropped = self.ordered_before.get(&id);
         let keyspace = match (cut, dropped) {
-            (Some(cut), Some((_, before))) if cut.id < *before => self.at(id, cut),
+            (Some(cut), Some(before)) if cut.id < *before => self.at(id, cut),
             (_, Some(_)) => return Err(request.dropped()),
             (_, None) if !self.is_ordered(id) => return Err(request.no_order()),
             (_, None) => self.get(id),

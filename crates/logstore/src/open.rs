@@ -518,10 +518,12 @@ fn deal_free(
         .copied()
         .collect();
     let free = (0..geometry.segment_limit).filter(|number| !taken.contains(number));
+    let existing: Option<BTreeSet<u32>> =
+        settings.existing_segments.as_ref().map(|existing| existing.iter().copied().collect());
     let reserved = settings.shard.reserved_segments.max(RESERVED_MIN) as usize * plans.len();
     let shards = plans.len();
     for (place, number) in free.enumerate() {
-        let ready = settings.existing_segments.as_ref().is_none_or(|existing| existing.contains(&number));
+        let ready = existing.as_ref().is_none_or(|existing| existing.contains(&number));
         let plan = &mut plans[place % shards];
         match place < reserved {
             true => plan.free.push((number, ready)),

@@ -3,7 +3,7 @@
 //! Entries of all summaries are collected (24 bytes each) into ranges of positions that fit a
 //! processor's cache, sorted there, and of each key's versions the newest wins; the index is made
 //! region by region in that order. Where the memory does not allow all at once, the shard's positions are
-//! done in several ranges, each reading all summaries again.
+//! done in several passes, each reading all summaries again and taking as many positions as fit.
 //!
 //! Keys of ordered keyspaces come from the summaries too, in a pass of their own when it is known which
 //! records are live: so the keys of dead versions cost no memory.
@@ -33,7 +33,7 @@ use crate::shard::{LOG_ID_OPEN_SHIFT, LogShard, ShardIdentity, is_cold};
 use crate::stream::Stream;
 use crate::touch::{FoundTouch, FoundTouches};
 use crate::walk;
-pub(crate) use entries::{Buckets, Packed};
+pub(crate) use entries::{Buckets, Collected, Packed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::checksum::checksum;
@@ -235,24 +235,19 @@ impl ShardPlan {
         let mut report = BuildReport::default();
         let mut shard = self.empty_shard(table)?;
         self.keyspaces.iter().for_each(|keyspace| shard.keyspaces.define(keyspace.id, keyspace.index));
-        let total: u64 = self.segments.iter().map(|(_, segment)| u64::from(segment.summary.records)).sum();
-        let passes = (total * size_of::<Packed>() as u64).div_ceil(self.collect_bytes_max()).max(1);
-        let (first, last) = self.identity.positions();
-        let span = u128::from(last.0 - first.0) + 1;
-        let bound = |pass: u64| u128::from(first.0) + span * u128::from(pass) / u128::from(passes);
         let indexes = self.keyspaces.iter().map(|_| None).collect();
         let mut builders = Builders { indexes, touches: FoundTouches::default() };
+        let (first, last) = self.identity.positions();
         let (once, entries) = self.bytes_of_summaries(0);
-        self.opening.at_least_left(passes * once + entries);
-        for pass in 0..passes {
-            let (from, to) = (bound(pass) as u64, (bound(pass + 1) - 1) as u64);
-            let buckets = self.collect(device, (from, to), 0, &mut report)?;
-            builders.touches = FoundTouches::new(buckets.touches, &self.identity.mutations);
-            for mut entries in buckets.lists {
-                entries.sort_unstable();
-                self.install(device, &entries, &mut shard, &mut builders, &mut report)?;
-                self.opening.advance(size_of_val(entries.as_slice()) as u64);
+        let mut from = first.0;
+        for pass in 1.. {
+            self.opening.at_least_left(once + if pass == 1 { entries } else { 0 });
+            let to = self.build_pass(device, (from, last.0), &mut shard, &mut builders, &mut report)?;
+            report.passes = pass;
+            if to == last.0 {
+                break;
             }
+            from = to + 1;
         }
         for (keyspace, builder) in self.keyspaces.iter().zip(builders.indexes) {
             let Some(builder) = builder else { continue };
@@ -261,7 +256,6 @@ impl ShardPlan {
                 Err(_) => unreachable!("the index has no limit of its own"),
             }
         }
-        report.passes = passes as u32;
         if shard.keyspaces.has_ordered() {
             self.order_keys(device, &mut shard, &mut report)?;
         }
@@ -277,12 +271,33 @@ impl ShardPlan {
         Ok((shard, report))
     }
 
-    /// Reads the summaries and keeps the entries with positions in `from..=to` and sequences above
-    /// `after`.
-    pub(crate) fn collect(
+    /// Puts the keys with positions in `from..=to` into the index, as many as their memory allows; gives the last position
+    /// that is done.
+    fn build_pass(
         &self,
         device: &mut dyn BlockDevice,
         (from, to): (u64, u64),
+        shard: &mut LogShard,
+        builders: &mut Builders,
+        report: &mut BuildReport,
+    ) -> Result<u64> {
+        let buckets = Buckets::new((from, to), self.collect_bytes_max());
+        let buckets = self.collect(device, buckets, 0, report)?;
+        let to = buckets.to();
+        for Collected { mut records, touches } in buckets.into_lists() {
+            builders.touches = FoundTouches::new(touches, &self.identity.mutations);
+            records.sort_unstable();
+            self.install(device, &records, shard, builders, report)?;
+            self.opening.advance(size_of_val(records.as_slice()) as u64);
+        }
+        Ok(to)
+    }
+
+    /// Reads the summaries and keeps the entries that `buckets` are for, with sequences above `after`.
+    pub(crate) fn collect(
+        &self,
+        device: &mut dyn BlockDevice,
+        mut buckets: Buckets,
         after: Seq,
         report: &mut BuildReport,
     ) -> Result<Buckets> {
@@ -294,15 +309,13 @@ impl ShardPlan {
         let segments: Vec<&(u32, Segment)> =
             self.segments.iter().filter(|(number, _)| is_wanted(number)).collect();
         let ranges = self.summary_ranges(segments.iter().copied());
-        let mut buckets = Buckets::new(from, to);
         let mut take = |number: u32, entry: SummaryEntry| {
-            if !(from..=to).contains(&entry.position.0) || entry.seq <= after {
-                return 0;
-            }
-            if let Some(&keyspace) = numbers.get(&entry.keyspace.0) {
+            if entry.seq > after
+                && let Some(&keyspace) = numbers.get(&entry.keyspace.0)
+            {
                 let location = Location::new(number, entry.unit);
                 if entry.is_touch() {
-                    buckets.touches.push(FoundTouch {
+                    buckets.push_touch(FoundTouch {
                         keyspace: keyspace as usize,
                         position: entry.position.0,
                         value_seq: entry.touched.seq,
@@ -312,15 +325,14 @@ impl ShardPlan {
                         place: location,
                         units: entry.units,
                     });
-                    return 1;
+                    return;
                 }
                 buckets.push(Packed {
                     position: entry.position.0,
-                    order: (keyspace << 48) | (record::SEQ_MAX - entry.seq),
+                    order: (keyspace << 48) | record::SEQ_MAX.saturating_sub(entry.seq),
                     place: Packed::pack(location, entry.units, entry.flags),
                 });
             }
-            1
         };
         let mut torn = Vec::new();
         read_ranges(device, &ranges, |place, bytes| {
@@ -332,20 +344,21 @@ impl ShardPlan {
                 return Ok(());
             }
             let reader = SummaryReader::new(summary, segment.summary.records);
-            report.records += reader.map(|entry| take(*number, entry)).sum::<u64>();
+            reader.for_each(|entry| take(*number, entry));
             Ok(())
         })?;
         for number in torn {
             match self.repair_summary(device, number)? {
                 Some((summary, records)) => {
                     let reader = SummaryReader::new(&summary, records);
-                    report.records += reader.map(|entry| take(number, entry)).sum::<u64>();
+                    reader.for_each(|entry| take(number, entry));
                     report.rebuilt_summaries += 1;
                 }
                 None if !report.damaged_segments.contains(&number) => report.damaged_segments.push(number),
                 None => {}
             }
         }
+        report.records += buckets.count();
         Ok(buckets)
     }
 

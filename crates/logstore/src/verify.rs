@@ -11,7 +11,7 @@
 //!    out, a record that was replaced is judged by what the index says then, and a position that is written
 //!    during the pass is not judged at all.
 //! 2. Only the segment that is read now is pinned, so that cleaning goes on.
-//! 3. Memory: a bit for 32 bytes of a window of [`WINDOW_SEGMENTS`] segments, [`SUSPECTS_MAX`] records that
+//! 3. Memory: a bit for 32 bytes of a window of segments, bounded by [`WINDOW_BYTES`], [`SUSPECTS_MAX`] records that
 //!    wait for their deletion, one summary, one piece.
 //!
 //! It changes nothing; a crash leaves nothing of it. Records in segments that were open when it began are
@@ -27,13 +27,16 @@ use crate::location::{Location, SEGMENT_BYTES_MAX, Target, UNIT_BYTES};
 use crate::segments::Role;
 use crate::shard::LogShard;
 use judge::Suspects;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result};
 use tierstone_engine::Verification;
 use tierstone_media::IoBuffer;
 
-/// Segments whose records are held against the index at a time: 2 MiB of bits with the largest segments.
-const WINDOW_SEGMENTS: usize = 16;
+/// What part of a shard's memory the window takes: the larger it is, the fewer walks through the index a pass takes.
+const WINDOW_PART: u64 = 64;
+/// And how many bytes at least and at most: 16 segments of the largest kind, and 128.
+const WINDOW_BYTES: RangeInclusive<u64> = 2 << 20..=16 << 20;
 /// Entries of summaries, and of the index, that one step looks at: about 100 µs.
 const ENTRIES_A_STEP: usize = 500;
 /// Bytes of records that one step reads and checks at most, single records that are longer apart.
@@ -72,7 +75,6 @@ struct Current {
 /// A segment that was read.
 #[derive(Debug)]
 struct Seen {
-    segment: u32,
     generation: u64,
     begins: Vec<u64>,
 }
@@ -84,7 +86,8 @@ pub(crate) struct Verifier {
     /// Segments that are left, with their generations.
     waiting: VecDeque<(u32, u64)>,
     current: Option<Current>,
-    window: Vec<Seen>,
+    /// By their numbers.
+    window: BTreeMap<u32, Seen>,
     suspects: Suspects,
     report: Option<Verification>,
     /// All that is left waits for its footer.
@@ -199,7 +202,7 @@ impl LogShard {
             if !current.is_reading {
                 self.verify_piece();
             }
-        } else if self.verifier.window.len() >= WINDOW_SEGMENTS {
+        } else if self.verifier.window.len() as u64 >= self.window_segments() {
             self.begin_index_walk();
         } else if !self.begin_segment() && self.verifier.waiting.is_empty() {
             if self.verifier.window.is_empty() {
@@ -268,10 +271,8 @@ impl LogShard {
     }
 
     fn verify_entry(&mut self, keyspace: KeyspaceId, location: Location) {
-        let Some(seen) = self.verifier.window.iter().find(|seen| seen.segment == location.segment()) else {
-            return;
-        };
-        let segment = self.segments.get(seen.segment);
+        let Some(seen) = self.verifier.window.get(&location.segment()) else { return };
+        let segment = self.segments.get(location.segment());
         let is_same =
             segment.generation == seen.generation && matches!(segment.role, Role::Sealed | Role::Cleaning);
         if !is_same {
@@ -289,6 +290,13 @@ impl LogShard {
             );
             self.verifier.note("index", 1, finding);
         }
+    }
+
+    /// Segments whose records are held against the index at a time.
+    fn window_segments(&self) -> u64 {
+        let bytes = self.settings.memory_bytes / WINDOW_PART;
+        let of_one = self.segments.segment_bytes().div_ceil(UNIT_BYTES as u64 * 8);
+        bytes.clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end()) / of_one.max(1)
     }
 
     fn end_window(&mut self) {

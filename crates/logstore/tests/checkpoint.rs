@@ -3,10 +3,11 @@
 use crate::common;
 use crate::common::{Store, medium};
 use std::collections::BTreeMap;
-use tierstone_base::{KeyspaceId, SeededRandom};
+use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_crash::Mutations;
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Engine, Write, WriteKind};
+use tierstone_logstore::format::record::SEQ_WRITABLE;
 use tierstone_logstore::{BuildReport, OpenSettings, open};
 use tierstone_media::sim::{SimDevice, SimMedium};
 use tierstone_media::{BlockDevice, Wait};
@@ -245,6 +246,39 @@ fn a_dropped_keyspace_does_not_come_back_and_its_checkpoint_does_not_count() {
 }
 
 #[test]
+fn many_keyspaces_come_and_go_and_the_index_is_saved_all_the_same() {
+    let mut settings = settings(1 << 20);
+    settings.shard.memory_bytes = 8 << 20;
+    let medium = medium(SEGMENT_BYTES, 60);
+    let (mut store, _) = open_with_report(medium.device(), &settings);
+    let mut model = Model::new();
+    fill(&mut store, &mut model, 500);
+    // More than are remembered.
+    for number in 0..4_200 {
+        let keyspace = KeyspaceId(100 + number);
+        store.put(keyspace, b"key", b"value").unwrap();
+        store.engine.drop_keyspace(keyspace);
+        store.settle(1);
+    }
+    store.sync().unwrap();
+    store.settle(5_000);
+    let (mut store, report) = kill(store, &medium, &settings);
+    assert!(report.from_checkpoint);
+    check(&mut store, &model);
+    // What is remembered of them is the newest: were their drop undone, the checkpoint would not count.
+    store.engine.drop_keyspace(KeyspaceId(1));
+    for number in 0..4_000 {
+        store.engine.drop_keyspace(KeyspaceId(10_000 + number));
+    }
+    for number in 0..2_000u32 {
+        store.put(KeyspaceId(2), &number.to_le_bytes(), b"value").unwrap();
+    }
+    store.sync().unwrap();
+    store.settle(5_000);
+    assert!(!kill(store, &medium, &settings).1.from_checkpoint);
+}
+
+#[test]
 fn another_number_of_shards_ignores_the_checkpoint_for_good() {
     let settings = settings(1 << 20);
     let medium = medium(SEGMENT_BYTES, 60);
@@ -316,6 +350,23 @@ fn sequences_go_on_above_a_checkpoint_though_the_records_that_say_so_are_gone() 
         assert_eq!(found, Some(life.to_le_bytes().to_vec()), "life {life}");
     }
     assert!(highest > 5_000 && lowest_found >= 5_000, "{highest} {lowest_found}");
+}
+
+#[test]
+fn a_store_that_has_numbered_all_its_writes_takes_no_more() {
+    let mut settings = settings(1 << 20);
+    settings.first_seq = SEQ_WRITABLE - 2;
+    let medium = medium(SEGMENT_BYTES, 60);
+    let (mut store, _) = open_with_report(medium.device(), &settings);
+    let mut model = Model::new();
+    fill(&mut store, &mut model, 3);
+    for _ in 0..2 {
+        let refused = store.put(KeyspaceId(1), b"key0", b"newer").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        store.settle(1_000);
+        store = kill(store, &medium, &settings).0;
+        check(&mut store, &model);
+    }
 }
 
 #[test]

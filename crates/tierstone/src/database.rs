@@ -356,7 +356,8 @@ impl Database {
     /// durable writes.
     ///
     /// # Errors
-    /// When the device fails: the old map or the new one is found at the next opening.
+    /// `InvalidInput`: there is no room for more keyspaces or longer names, and nothing has changed. When the device fails: the
+    /// old map or the new one is found at the next opening.
     pub fn change_map(&mut self, map: DatabaseMap) -> Result<()> {
         let facts = DatabaseFacts { map, ..self.facts.clone() };
         let mut superblock = self.superblock.superblock.clone();
@@ -364,6 +365,10 @@ impl Database {
         let used = superblock.keyspaces.iter().map(|keyspace| keyspace.id.0.saturating_add(1));
         superblock.next_keyspace = used.max().unwrap_or(0).max(superblock.next_keyspace);
         superblock.facts = encode(&facts)?;
+        let old = &self.superblock.superblock;
+        if superblock.keyspaces.len() > old.keyspaces.len() || superblock.facts.len() > old.facts.len() {
+            superblock.check_room()?;
+        }
         self.superblock.write_both(&mut self.device, superblock)?;
         self.facts = facts;
         Ok(())

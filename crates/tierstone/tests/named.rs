@@ -2,7 +2,9 @@
 
 use crate::support::{TemporaryDirectory, backends};
 use std::collections::BTreeMap;
-use tierstone::{Batch, DatabaseOptions, IndexKind, KeyspaceInfo, KeyspaceOptions, SharedStore, Store};
+use tierstone::{
+    Batch, DatabaseOptions, Expiry, IndexKind, KeyspaceInfo, KeyspaceOptions, PutOptions, SharedStore, Store,
+};
 use tierstone_base::{ErrorKind, SeededRandom};
 
 fn kind(index: IndexKind) -> KeyspaceOptions {
@@ -254,4 +256,34 @@ fn named_keyspaces_behave_like_maps() {
             }
         }
     }
+}
+
+#[test]
+fn a_store_with_as_many_names_as_fit_is_opened_again() {
+    let directory = TemporaryDirectory::new();
+    let mut store = Store::open(&options(&directory, 1)).unwrap();
+    let mut names = Vec::new();
+    for len in (4..=255usize).rev() {
+        loop {
+            let name = format!("{:04}{}", names.len(), "n".repeat(len - 4));
+            match store.open_keyspace(&name, KeyspaceOptions::default()) {
+                Ok(_) => names.push(name),
+                Err(refused) => {
+                    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+                    assert!(refused.message().contains("do not fit the superblock"), "{refused}");
+                    break;
+                }
+            }
+        }
+    }
+    println!("{} names", names.len());
+    // What the superblock says from now on of expiry takes bytes there.
+    store.put_with(b"k", b"v", PutOptions { expiry: Expiry::At(1) }).unwrap();
+    assert_eq!(store.get(b"k").unwrap(), None);
+    store.close().unwrap();
+    let mut store = Store::open(&options(&directory, 1)).unwrap();
+    assert_eq!(store.keyspaces().len(), names.len());
+    assert!(store.drop_keyspace(&names[0]).unwrap());
+    store.open_keyspace("0", KeyspaceOptions::default()).unwrap();
+    store.close().unwrap();
 }

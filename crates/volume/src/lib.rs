@@ -41,7 +41,7 @@ pub mod volume;
 mod writes;
 
 pub use layout::{Layout, Level, Place, Redundancy};
-pub use open::{OpenSettings, Recovery, SleepSetup, VolumeSettings};
+pub use open::{OpenSettings, Recovery, SLEEPING_BYTES_MAX, SleepSetup, VolumeSettings};
 pub use partial::{PartialPair, RangeClass, RangeStatus};
 pub use policy::{Advice, CycleBudget, PairHistory, SleepPolicy, WholeHistory, WholePolicy};
 pub use sleep::{BufferSettings, FlashBuffer, KeepTurning, PairState, SleepSettings, Spindle};

@@ -100,6 +100,11 @@ pub struct Recovery {
     pub rows_replayed: u64,
 }
 
+/// Most bytes of a member that sleeps: a buffer's addresses are numbers of blocks, of 32 bits.
+pub const SLEEPING_BYTES_MAX: u64 = u32::MAX as u64 * BLOCK_BYTES as u64;
+/// Most bytes of a row of a new volume with parity: its journal has some on each member, and an opening reads them.
+const PARITY_ROW_BYTES_MAX: u64 = 8 << 20;
+
 fn refuse<T>(what: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidInput, what))
 }
@@ -139,6 +144,18 @@ fn spare_rows(settings: &VolumeSettings, redundancy: Redundancy, groups: u32) ->
     u32::try_from(rows).or_else(|_| refuse(format!("spare_bytes {} are too many", settings.spare_bytes)))
 }
 
+/// Refuses rows whose journal would be too much to read.
+fn check_row(redundancy: Redundancy, width: u32, chunk_bytes: u64) -> Result<()> {
+    let row_bytes = u64::from(width).saturating_mul(chunk_bytes);
+    if redundancy != Redundancy::Parity || row_bytes <= PARITY_ROW_BYTES_MAX {
+        return Ok(());
+    }
+    refuse(format!(
+        "{width} members with chunks of {chunk_bytes} bytes make rows of {row_bytes}: parity allows {PARITY_ROW_BYTES_MAX}, \
+         for an opening reads a journal of such rows; use smaller chunks, or more groups"
+    ))
+}
+
 /// The superblock of a new volume; that of member 0.
 fn plan(settings: &VolumeSettings, members: &[Geometry]) -> Result<(Superblock, u64)> {
     let (redundancy, groups, width) = settings.level.shape(members.len())?;
@@ -149,6 +166,7 @@ fn plan(settings: &VolumeSettings, members: &[Geometry]) -> Result<(Superblock, 
             "meta, segment and region bytes {sizes:?} must be whole blocks of {block} bytes"
         ));
     }
+    check_row(redundancy, width, settings.chunk_bytes)?;
     if settings.journal_slots < 2 || !settings.journal_slots.is_multiple_of(2) {
         return refuse("a journal needs an even number of slots, two at least");
     }
@@ -438,9 +456,7 @@ fn judge_sleepers<D: BlockDevice>(
     if sleep.is_some() && (layout.redundancy != Redundancy::Mirror || layout.width != 2) {
         return refuse("only pairs of mirrors (RAID 10, or RAID 1 of two) can sleep");
     }
-    if sleep.is_some()
-        && layout.rows.saturating_mul(layout.chunk_bytes) / BLOCK_BYTES as u64 > u64::from(u32::MAX)
-    {
+    if sleep.is_some() && layout.rows.saturating_mul(layout.chunk_bytes) > SLEEPING_BYTES_MAX {
         return refuse("members above 16 TiB cannot sleep: the buffer's addresses have 32 bits");
     }
     Ok(())

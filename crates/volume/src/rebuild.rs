@@ -86,6 +86,7 @@ impl<D: BlockDevice> Core<D> {
                 for row in from..to {
                     self.rebuild_row(index, row)?;
                 }
+                self.flush_copies(vec![index]);
             }
             _ => {
                 let group = self.layout.group_of(index);
@@ -119,7 +120,7 @@ impl<D: BlockDevice> Core<D> {
         let group = self.layout.group_of(index);
         let bytes = self.reconstruct_member(group, row, index, 0, len, &[]).map_err(Error::from)?;
         let offset = self.data_start + row * self.layout.chunk_bytes;
-        for done in self.members.perform(vec![(index, IoRequest::write_durable(0, offset, bytes))]) {
+        for done in self.members.perform(vec![(index, IoRequest::write(0, offset, bytes))]) {
             if done.result.is_err() {
                 self.fail_member(index);
             }

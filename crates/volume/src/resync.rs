@@ -11,7 +11,9 @@ use crate::intent::Intents;
 use crate::superblock::{Health, Slot};
 use std::collections::BTreeSet;
 use tierstone_base::{Error, Result};
-use tierstone_media::{BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, IoBuffer, IoRequest};
+use tierstone_media::{
+    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, IoRequest,
+};
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -76,19 +78,32 @@ impl<D: BlockDevice> Core<D> {
     /// When blocks cannot be read from any member; the others are copied.
     pub(crate) fn copy(&mut self, group: u32, targets: &[usize], offset: u64, len: u64) -> Result<()> {
         let mut result = Ok(());
+        let mut written = BTreeSet::new();
         for at in (0..len).step_by(PIECE_BYTES as usize) {
             let take = PIECE_BYTES.min(len - at);
-            if self.copy_piece(group, targets, offset + at, take, true).is_ok() {
+            if let Ok(targets) = self.copy_piece(group, targets, offset + at, take, true) {
+                written.extend(targets);
                 continue;
             }
             // Block by block: what one member lacks another may have.
             for block in (0..take).step_by(BLOCK_BYTES) {
                 let at = offset + at + block;
-                let copied = self.copy_piece(group, targets, at, BLOCK_BYTES as u64, false);
-                result = result.and(copied.map_err(Error::from));
+                match self.copy_piece(group, targets, at, BLOCK_BYTES as u64, false) {
+                    Ok(targets) => written.extend(targets),
+                    Err(error) => result = result.and(Err(Error::from(error))),
+                }
             }
         }
+        self.flush_copies(written.into_iter().collect());
         result
+    }
+
+    /// Makes durable what was copied to these members; those that cannot have failed.
+    pub(crate) fn flush_copies(&mut self, mut targets: Vec<usize>) {
+        targets.retain(|&index| self.health[index] != Health::Failed);
+        let flushes = targets.iter().map(|&index| (index, IoRequest::flush(0))).collect();
+        let results = self.members.perform(flushes);
+        self.judge_copies(&targets, results);
     }
 
     /// Copies a piece from the first member in sync that can give it; those that could not get it too. `is_counted`:
@@ -100,7 +115,7 @@ impl<D: BlockDevice> Core<D> {
         offset: u64,
         len: u64,
         is_counted: bool,
-    ) -> std::result::Result<(), DeviceError> {
+    ) -> std::result::Result<Vec<usize>, DeviceError> {
         let mut unread = Vec::new();
         let mut last =
             DeviceError::new(DeviceErrorKind::Failed, format!("group {group} has no member to copy from"));
@@ -114,7 +129,7 @@ impl<D: BlockDevice> Core<D> {
                     targets.sort_unstable();
                     targets.dedup();
                     self.write_copies(&targets, offset, &bytes);
-                    return Ok(());
+                    return Ok(targets);
                 }
                 Some((Err(error), _)) => last = error,
                 _ => {}
@@ -128,8 +143,12 @@ impl<D: BlockDevice> Core<D> {
     }
 
     fn write_copies(&mut self, targets: &[usize], offset: u64, bytes: &IoBuffer) {
-        let write = |&index: &usize| (index, IoRequest::write_durable(0, offset, bytes.clone()));
+        let write = |&index: &usize| (index, IoRequest::write(0, offset, bytes.clone()));
         let results = self.members.perform(targets.iter().map(write).collect());
+        self.judge_copies(targets, results);
+    }
+
+    fn judge_copies(&mut self, targets: &[usize], results: Vec<IoCompletion>) {
         for (&index, done) in targets.iter().zip(results) {
             if done.result.is_err() {
                 self.fail_member(index);

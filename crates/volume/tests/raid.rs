@@ -295,4 +295,7 @@ fn settings_that_do_not_fit_are_refused() {
         let error = Volume::create(array.devices(), &wrong).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     }
+    let long = VolumeSettings { chunk_bytes: 4 << 20, ..base.clone() };
+    let error = Volume::create(array.devices(), &long).expect_err("refused");
+    assert!(error.message().contains("rows of 12582912"), "{error}");
 }

@@ -17,7 +17,7 @@ use tierstone_media::file::Discards;
 use tierstone_media::file::single::SingleFileDevice;
 use tierstone_media::region::RegionSource;
 use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest, Wait};
-use tierstone_volume::{BufferSettings, FlashBuffer, Level, Volume, VolumeSettings};
+use tierstone_volume::{BufferSettings, FlashBuffer, Level, SLEEPING_BYTES_MAX, Volume, VolumeSettings};
 
 /// Blocks of segments that are zeroed at a time.
 const ZEROS_AT_ONCE: usize = 64;
@@ -191,6 +191,9 @@ fn create(
         devices.push(VolumePart::File(device));
     }
     let bytes = devices.iter().map(|device| device.geometry().end()).min().unwrap_or(0);
+    if args.buffer.is_some() && bytes > SLEEPING_BYTES_MAX {
+        return wrong("--buffer: members above 16 TiB cannot sleep: use partitions of them, or no buffer");
+    }
     let (redundancy, groups, width) = level.shape(devices.len())?;
     let lost = match redundancy {
         tierstone_volume::Redundancy::None => 0,
@@ -296,17 +299,18 @@ impl Extend<PathBuf> for Made {
     }
 }
 
-/// Zeros what a store looks at first: its superblock, and the first and last block of each segment.
+/// Zeros what a store looks at first: its superblock, and the first and last block of each segment that it may use.
 fn blank(volume: &mut Volume<VolumePart>) -> Result<()> {
     let geometry = volume.geometry();
-    let bar = progress("clearing", u64::from(geometry.segment_limit));
+    let segments = geometry.segment_limit.min(SEGMENT_COUNT_MAX);
+    let bar = progress("clearing", u64::from(segments));
     let zeros = |offset: u64, len: usize| IoRequest::write(0, offset, IoBuffer::zeroed(len));
     let mut requests = vec![zeros(0, geometry.meta_bytes as usize)];
-    for segment in 0..geometry.segment_limit {
+    for segment in 0..segments {
         let start = geometry.segment_offset(segment);
         requests.push(zeros(start, BLOCK_BYTES));
         requests.push(zeros(start + geometry.segment_bytes - BLOCK_BYTES as u64, BLOCK_BYTES));
-        if requests.len() >= ZEROS_AT_ONCE || segment + 1 == geometry.segment_limit {
+        if requests.len() >= ZEROS_AT_ONCE || segment + 1 == segments {
             perform(volume, &mut requests)?;
             bar.set_position(u64::from(segment));
         }

@@ -9,7 +9,7 @@ use crate::format::checkpoint::{Commit, piece_bytes, pieces_a_segment};
 use crate::format::segment::SegmentHeader;
 use crate::open::run_all;
 use crate::redo::snapshots::Area;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::codec::Reader;
 use tierstone_base::{Position, Result};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest};
@@ -87,9 +87,8 @@ impl FoundCheckpoints {
                 *best = Some(FoundCheckpoint { commit, place });
             }
         }
-        let is_kept =
-            |number: &u32| chosen.iter().flatten().any(|found| found.place.segments().contains(number));
-        let void = self.headers.keys().filter(|number| !is_kept(number)).copied().collect();
+        let kept: BTreeSet<&u32> = chosen.iter().flatten().flat_map(|found| found.place.segments()).collect();
+        let void = self.headers.keys().filter(|number| !kept.contains(number)).copied().collect();
         (chosen, void)
     }
 }

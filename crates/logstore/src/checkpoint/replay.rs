@@ -15,7 +15,7 @@ use crate::format::checkpoint::{Commit, TouchFact};
 use crate::format::record::{FLAG_COLLIDES, FLAG_REPLACES, FLAG_TOMBSTONE};
 use crate::index::{Candidates, HashIndex, IndexValue};
 use crate::location::{Location, Target, UNIT_BYTES};
-use crate::recovery::{BuildReport, Packed, ShardPlan};
+use crate::recovery::{Buckets, BuildReport, Collected, Packed, ShardPlan};
 use crate::redo::snapshots::may_be_stale;
 use crate::segments::Segment;
 use crate::touch::{FoundTouch, Touch, TouchKey};
@@ -114,14 +114,16 @@ pub(crate) fn restore(
 impl Replay<'_> {
     fn run(&mut self, device: &mut dyn BlockDevice, report: &mut BuildReport) -> Option<()> {
         let (first, last) = self.plan.identity.positions();
-        let buckets = self.plan.collect(device, (first.0, last.0), self.commit.seq, report).ok()?;
+        // There are few enough of them: that has been looked at.
+        let buckets = Buckets::new((first.0, last.0), u64::MAX);
+        let buckets = self.plan.collect(device, buckets, self.commit.seq, report).ok()?;
         if !report.damaged_segments.is_empty() {
             return None;
         }
-        self.touches = buckets.touches;
-        for mut entries in buckets.lists {
-            entries.sort_unstable();
-            for versions in entries.chunk_by(Packed::is_same_key) {
+        for Collected { mut records, mut touches } in buckets.into_lists() {
+            self.touches.append(&mut touches);
+            records.sort_unstable();
+            for versions in records.chunk_by(Packed::is_same_key) {
                 self.replay_key(device, versions)?;
             }
         }

@@ -9,14 +9,14 @@
 use crate::format::segment::SegmentFooter;
 use crate::open::read_ranges;
 use crate::recovery::{BuildReport, ShardPlan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Result, Seq};
 use tierstone_media::BlockDevice;
 
 impl ShardPlan {
     /// The last segment of each log that has records, and none younger than `seq`.
-    fn last_segments(&self, seq: Seq) -> Vec<u32> {
+    fn last_segments(&self, seq: Seq) -> BTreeSet<u32> {
         let takes_empty = self.identity.mutations.is_on("last_seal_without_records");
         let is_told = |footer: &&SegmentFooter| footer.max_seq <= seq && (footer.records > 0 || takes_empty);
         let mut last: BTreeMap<u64, &SegmentFooter> = BTreeMap::new();

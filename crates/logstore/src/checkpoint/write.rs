@@ -25,8 +25,6 @@ use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 const WRITES_MAX: usize = 2;
 /// The number of a checkpoint has this bit in the lives of its segments: a log never opens so many.
 const LIFE_BIT: u64 = 1 << 63;
-/// More dropped keyspaces are not listed: there is no checkpoint until the next opening.
-const DROPPED_MAX: usize = 4096;
 /// Free segments that a checkpoint leaves above those at which cleaning begins.
 const FREE_LEFT: u32 = 2;
 /// Of a checkpoint in a region, bytes besides entries, touches and facts: chunks that do not fill their pieces, and
@@ -141,22 +139,23 @@ impl LogShard {
             && self.refused.is_empty()
             && self.checkpoints.voiding.is_empty()
             && self.keyspaces.dying.is_empty()
-            && self.reads.passed.is_empty()
-            && self.keyspaces.dropped.len() <= DROPPED_MAX;
+            && self.reads.passed.is_empty();
         if !is_calm {
             return false;
         }
-        let (facts, dead) = self.segment_facts();
         let bytes = self.key_count() * 8 + self.touches.len() * TOUCH_FACT_BYTES as u64;
+        let has_segments = self.has_segments_for(bytes);
+        if !has_segments && self.checkpoints.free_area(bytes).is_none() {
+            return false;
+        }
+        let (facts, dead) = self.segment_facts();
         let expected_bytes = (bytes + facts.len() as u64) * (BESIDE_PARTS + 1) / BESIDE_PARTS + BESIDE_BYTES;
         let (place, piece_bytes) = match self.checkpoints.free_area(expected_bytes) {
             Some(area) => {
                 let piece_bytes = area.piece_bytes();
                 (Place::Region(area), piece_bytes)
             }
-            None if self.has_segments_for(bytes) => {
-                (Place::Flash(Vec::new()), piece_bytes(self.segments.segment_bytes()))
-            }
+            None if has_segments => (Place::Flash(Vec::new()), piece_bytes(self.segments.segment_bytes())),
             None => return false,
         };
         let identity = &self.identity;
@@ -171,7 +170,7 @@ impl LogShard {
             record_bytes: self.hot.record_bytes,
             newest: self.applied,
             keyspaces: self.keyspaces.iter().map(|keyspace| keyspace.id).collect(),
-            dropped: self.keyspaces.dropped.clone(),
+            dropped: self.keyspaces.last_dropped().collect(),
             facts,
             dead,
             place,

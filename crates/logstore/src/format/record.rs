@@ -22,6 +22,9 @@ const CHECKSUM_BYTES: usize = 8;
 pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// Sequences have 48 bits: at a million writes a second they last for nine years.
 pub const SEQ_MAX: Seq = (1 << 48) - 1;
+/// Beyond this one no write is taken: above it is room for the rest of a batch, for what the store writes by itself and for
+/// what a repair leaves out. At a million writes a second of one shard it takes eight years.
+pub const SEQ_WRITABLE: Seq = SEQ_MAX - (1 << 44);
 
 /// The record says that its key has no value; with [`FLAG_EXPIRY`] it is a touch instead ([`is_touch`]).
 pub const FLAG_TOMBSTONE: u8 = 1;

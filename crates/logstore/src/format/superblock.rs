@@ -111,7 +111,7 @@ impl Superblock {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 format!(
-                    "{} keyspaces and {} bytes of facts do not fit the superblock",
+                    "{} keyspaces and {} bytes of facts do not fit the superblock: use fewer keyspaces, or shorter names",
                     self.keyspaces.len(),
                     self.facts.len()
                 ),
@@ -129,6 +129,18 @@ impl Superblock {
         slot[32..40].copy_from_slice(&sum.to_le_bytes());
         slot.resize(SLOT_BYTES, 0);
         Ok(slot)
+    }
+
+    /// Whether it fits a slot whatever times and counts become: what an opening writes is longer than what was there before.
+    ///
+    /// # Errors
+    /// As [`Superblock::encode`].
+    pub fn check_room(&self) -> Result<()> {
+        let (past_ms, batches_decided, redo_opening) = (u64::MAX, u64::MAX, u64::MAX);
+        let in_use = Vec::new();
+        Superblock { past_ms, batches_decided, redo_opening, next_keyspace: u32::MAX, in_use, ..self.clone() }
+            .encode(0)
+            .map(drop)
     }
 
     /// Reads a slot with its counter.

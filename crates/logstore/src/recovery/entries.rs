@@ -62,26 +62,107 @@ impl Packed {
 }
 
 /// Collected entries, in ranges of positions: sorting each by itself keeps to the processor's cache.
+///
+/// Where they would take more than the memory for them, the highest positions are given up, for a later pass: so how
+/// positions are spread (keys with one hash tag lie side by side) does not matter. Records of a single position are not
+/// divided.
 pub(crate) struct Buckets {
     from: u64,
+    to: u64,
     shift: u32,
-    pub lists: Vec<Vec<Packed>>,
-    /// Touches are in no list.
+    bytes: u64,
+    bytes_max: u64,
+    lists: Vec<Collected>,
+}
+
+/// Entries of a range of positions.
+#[derive(Default)]
+pub(crate) struct Collected {
+    pub records: Vec<Packed>,
     pub touches: Vec<FoundTouch>,
+}
+
+impl Collected {
+    fn bytes(&self) -> u64 {
+        (size_of_val(self.records.as_slice()) + size_of_val(self.touches.as_slice())) as u64
+    }
 }
 
 /// Ranges of positions, as a power of two.
 const BUCKET_BITS: u32 = 9;
 
 impl Buckets {
-    pub fn new(from: u64, to: u64) -> Self {
+    /// For positions from `from` to `to`, or as far as `bytes_max` bytes of entries reach.
+    pub fn new((from, to): (u64, u64), bytes_max: u64) -> Self {
         let bits = u64::BITS - (to - from).leading_zeros();
         let shift = bits.saturating_sub(BUCKET_BITS);
         let count = ((to - from) >> shift) as usize + 1;
-        Buckets { from, shift, lists: (0..count).map(|_| Vec::new()).collect(), touches: Vec::new() }
+        let lists = (0..count).map(|_| Collected::default()).collect();
+        Buckets { from, to, shift, bytes: 0, bytes_max, lists }
+    }
+
+    /// The highest position whose entries are all here, of those that were offered.
+    pub fn to(&self) -> u64 {
+        self.to
+    }
+
+    /// How many entries are here.
+    pub fn count(&self) -> u64 {
+        self.lists.iter().map(|list| (list.records.len() + list.touches.len()) as u64).sum()
+    }
+
+    /// The entries, in ranges from the lowest positions to the highest.
+    pub fn into_lists(self) -> Vec<Collected> {
+        self.lists
     }
 
     pub fn push(&mut self, entry: Packed) {
-        self.lists[((entry.position - self.from) >> self.shift) as usize].push(entry);
+        if let Some(list) = self.list(entry.position) {
+            list.records.push(entry);
+            self.added(size_of::<Packed>());
+        }
+    }
+
+    pub fn push_touch(&mut self, touch: FoundTouch) {
+        if let Some(list) = self.list(touch.position) {
+            list.touches.push(touch);
+            self.added(size_of::<FoundTouch>());
+        }
+    }
+
+    /// `None`: the position is left for another pass.
+    fn list(&mut self, position: u64) -> Option<&mut Collected> {
+        let is_here = (self.from..=self.to).contains(&position);
+        is_here.then(|| &mut self.lists[((position - self.from) >> self.shift) as usize])
+    }
+
+    fn added(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        while self.bytes > self.bytes_max && self.give_up() {}
+    }
+
+    /// Gives the highest range up, or divides the last that there is. False: it is a single position.
+    fn give_up(&mut self) -> bool {
+        if self.lists.len() > 1 {
+            self.bytes -= self.lists.pop().map_or(0, |list| list.bytes());
+            self.to = self.from + ((self.lists.len() as u64) << self.shift) - 1;
+            return true;
+        }
+        if self.from == self.to {
+            return false;
+        }
+        let Some(whole) = self.lists.pop() else { return false };
+        *self = Buckets { bytes: self.bytes, ..Buckets::new((self.from, self.to), self.bytes_max) };
+        for entry in whole.records {
+            self.lists[((entry.position - self.from) >> self.shift) as usize].records.push(entry);
+        }
+        for touch in whole.touches {
+            self.lists[((touch.position - self.from) >> self.shift) as usize].touches.push(touch);
+        }
+        true
     }
 }
+
+#[cfg(test)]
+#[path = "entries_test.rs"]
+mod entries_test;

@@ -118,8 +118,8 @@ impl LogShard {
         }
         current.cursor = reader.cursor(bytes);
         let (Some(first), Some(last)) = (current.piece.first(), current.piece.last()) else {
-            let seen = Seen { segment: number, generation, begins: std::mem::take(&mut current.begins) };
-            self.verifier.window.push(seen);
+            let seen = Seen { generation, begins: std::mem::take(&mut current.begins) };
+            self.verifier.window.insert(number, seen);
             if let Some(report) = &mut self.verifier.report {
                 report.segments += 1;
             }

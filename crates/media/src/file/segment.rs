@@ -10,6 +10,7 @@
 
 use super::plan::Place;
 use crate::{DeviceError, DeviceErrorKind};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -75,10 +76,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a file that lives is known by.
+fn address(file: &Arc<SegmentFile>) -> usize {
+    Arc::as_ptr(file).addr()
+}
+
 /// The files with writes that no flush covers, and whether a flush has ever failed.
 #[derive(Debug, Default)]
 pub(crate) struct Durability {
-    dirty: Mutex<Vec<Arc<SegmentFile>>>,
+    /// By their addresses: after an opening every file of the store is here, and each that is flushed is taken out.
+    dirty: Mutex<BTreeMap<usize, Arc<SegmentFile>>>,
     failure: OnceLock<DeviceError>,
 }
 
@@ -95,7 +102,7 @@ impl Durability {
     pub fn written(&self, file: &Arc<SegmentFile>) {
         file.written.fetch_add(1, SeqCst);
         if !file.listed.swap(true, SeqCst) {
-            lock(&self.dirty).push(file.clone());
+            lock(&self.dirty).insert(address(file), file.clone());
         }
     }
 
@@ -106,26 +113,26 @@ impl Durability {
             let covers = file.written.load(SeqCst);
             (covers > file.flushed.load(SeqCst)).then(|| FlushTask { file: file.clone(), covers })
         };
-        dirty.iter().filter_map(task).collect()
+        dirty.values().filter_map(task).collect()
     }
 
     /// Notes that `file` has been flushed up to `covers`.
     pub fn flushed(&self, file: &Arc<SegmentFile>, covers: u64) {
         file.flushed.fetch_max(covers, SeqCst);
-        lock(&self.dirty).retain(|entry| {
-            if !Arc::ptr_eq(entry, file) {
-                return true;
-            }
-            // Unlist first, look second: a write between the two lists the file again by itself.
-            entry.listed.store(false, SeqCst);
-            let still_dirty = entry.written.load(SeqCst) > entry.flushed.load(SeqCst);
-            still_dirty && !entry.listed.swap(true, SeqCst)
-        });
+        let mut dirty = lock(&self.dirty);
+        if dirty.remove(&address(file)).is_none() {
+            return;
+        }
+        // Unlist first, look second: a write between the two lists the file again by itself.
+        file.listed.store(false, SeqCst);
+        if file.written.load(SeqCst) > file.flushed.load(SeqCst) && !file.listed.swap(true, SeqCst) {
+            dirty.insert(address(file), file.clone());
+        }
     }
 
     /// Forgets a file that is gone.
     pub fn forget(&self, file: &Arc<SegmentFile>) {
-        lock(&self.dirty).retain(|entry| !Arc::ptr_eq(entry, file));
+        lock(&self.dirty).remove(&address(file));
     }
 
     /// Notes that durability can no longer be promised, if `error` means that.

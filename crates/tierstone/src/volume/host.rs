@@ -29,10 +29,12 @@ use tierstone_media::{
     IoRequest, Wait,
 };
 use tierstone_volume::inspect::MemberFacts;
-use tierstone_volume::{Health, Volume};
+use tierstone_volume::{Health, Redundancy, Volume};
 
-/// Rows of a new member that are filled between two looks at requests.
+/// Rows of a new member of a parity group that are filled between two looks at requests: each is read from all others.
 const ROWS_A_STEP: u64 = 4;
+/// Bytes of a new mirror that are.
+const MIRROR_BYTES_A_STEP: u64 = 1 << 20;
 /// How often the time is told to a volume whose disks may sleep.
 const TICK: Duration = Duration::from_millis(100);
 /// After a step of filling that found no room.
@@ -118,6 +120,7 @@ impl VolumeHost {
             is_filling: true,
             is_without_room: false,
             next_fill_us: 0,
+            rows_a_step: rows_a_step(&opened.facts),
             step_us: step_us(&opened.facts, opened.fill_bytes_per_second),
             to_self: (to_thread.clone(), Arc::clone(&waker)),
             description: opened.description.clone(),
@@ -225,9 +228,16 @@ impl VolumeTeller {
 /// The state of an order that is not done.
 const UNDER_WAY: &str = "under-way";
 
+fn rows_a_step(facts: &MemberFacts) -> u64 {
+    match facts.layout.redundancy {
+        Redundancy::Parity => ROWS_A_STEP,
+        _ => (MIRROR_BYTES_A_STEP / facts.layout.chunk_bytes.max(1)).max(1),
+    }
+}
+
 /// How long a step of filling is to take, in microseconds.
 fn step_us(facts: &MemberFacts, bytes_per_second: u64) -> u64 {
-    let bytes = ROWS_A_STEP * facts.layout.chunk_bytes;
+    let bytes = rows_a_step(facts) * facts.layout.chunk_bytes;
     bytes.saturating_mul(1_000_000) / bytes_per_second.max(1)
 }
 
@@ -371,6 +381,7 @@ struct HostThread {
     is_without_room: bool,
     /// When the next step of filling may begin, and how long one is to take.
     next_fill_us: u64,
+    rows_a_step: u64,
     step_us: u64,
     /// For those who prepare members.
     to_self: (Sender<Message>, Arc<Waker>),
@@ -459,8 +470,8 @@ impl HostThread {
         let fills = volume.status().members.iter().any(|health| matches!(health, Health::Rebuilding { .. }));
         let wait_us = if fills { self.next_fill_us.saturating_sub(now_us) } else { 0 };
         let result = match wait_us {
-            0 => volume.maintain(ROWS_A_STEP),
-            _ => volume.maintain_without_filling(ROWS_A_STEP),
+            0 => volume.maintain(self.rows_a_step),
+            _ => volume.maintain_without_filling(self.rows_a_step),
         };
         if fills && wait_us == 0 {
             self.next_fill_us = self.next_fill_us.max(now_us) + self.step_us;

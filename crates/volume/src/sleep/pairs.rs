@@ -10,6 +10,27 @@ use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Blocks that are written back at a time, when all that is left is: 8 MiB.
+const BLOCKS_AT_ONCE: usize = 2048;
+/// Neighbours go together in pieces of so many bytes.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// Blocks for a disk, neighbours together: the first of each run, and its bytes.
+#[derive(Default)]
+struct Runs(Vec<(u64, Vec<u8>)>);
+
+impl Runs {
+    /// Adds a block; those that come in order become runs.
+    fn add(&mut self, block: u64, bytes: Vec<u8>) {
+        match self.0.last_mut() {
+            Some((first, run)) if *first + run.len() as u64 / BLOCK == block && run.len() < RUN_BYTES_MAX => {
+                run.extend_from_slice(&bytes);
+            }
+            _ => self.0.push((block, bytes)),
+        }
+    }
+}
+
 /// A block for a second disk that sleeps: pair, block of the disk's data, bytes.
 pub(crate) type Missed = (u32, u64, Vec<u8>);
 
@@ -120,17 +141,30 @@ impl<D: BlockDevice> Core<D> {
     /// buffer cannot be read, the other disk gives the bytes.
     fn write_back(&mut self, group: u32, blocks: &[u64]) -> Result<()> {
         let Some(second) = self.behind(group) else { return Ok(()) };
-        let mut requests = Vec::new();
+        let mut runs = Runs::default();
         for &block in blocks {
-            let Some(bytes) = self.newest(group, block)? else { continue };
-            let offset = self.data_start + block * BLOCK;
-            requests.push((second, IoRequest::write_durable(0, offset, IoBuffer::from_slice(&bytes))));
+            if let Some(bytes) = self.newest(group, block)? {
+                runs.add(block, bytes);
+            }
         }
-        let done = self.members.perform(requests);
-        if done.iter().any(|done| done.result.is_err()) {
+        if !self.write_runs(second, runs) {
             self.lose_second(group);
         }
         Ok(())
+    }
+
+    /// Writes runs to a disk, durably; whether it took them. One flush for all: each durable write would wait for the disk to
+    /// come round.
+    fn write_runs(&mut self, second: usize, runs: Runs) -> bool {
+        let write = |(first, run): (u64, Vec<u8>)| {
+            (second, IoRequest::write(0, self.data_start + first * BLOCK, IoBuffer::from_slice(&run)))
+        };
+        if runs.0.is_empty() {
+            return true;
+        }
+        let writes = runs.0.into_iter().map(write).collect();
+        let mut steps = [writes, vec![(second, IoRequest::flush(0))]].into_iter();
+        steps.all(|requests| self.members.perform(requests).iter().all(|done| done.result.is_ok()))
     }
 
     /// What a pair holds in a block that its second disk lacks.
@@ -182,7 +216,7 @@ impl<D: BlockDevice> Core<D> {
             Some(flush) => flush.addresses().collect(),
             None => held.iter().map(|(block, _)| u64::from(*block)).collect(),
         };
-        for blocks in pending.chunks(256) {
+        for blocks in pending.chunks(BLOCKS_AT_ONCE) {
             self.write_back(group, blocks)?;
         }
         if self.health[second] == Health::Behind {
@@ -228,17 +262,16 @@ impl<D: BlockDevice> Core<D> {
             Some(sleep) => sleep.buffer.lock().held(sleep.volume, group),
             None => return false,
         };
-        for blocks in held.chunks(256) {
-            let mut requests = Vec::new();
+        for blocks in held.chunks(BLOCKS_AT_ONCE) {
+            let mut runs = Runs::default();
             for (block, _) in blocks {
                 let Some(sleep) = &self.sleep else { return false };
                 let Ok(Some(bytes)) = sleep.buffer.lock().read(sleep.volume, (group, *block)) else {
                     return false;
                 };
-                let offset = self.data_start + u64::from(*block) * BLOCK;
-                requests.push((second, IoRequest::write_durable(0, offset, IoBuffer::from_slice(&bytes))));
+                runs.add(u64::from(*block), bytes);
             }
-            if self.members.perform(requests).iter().any(|done| done.result.is_err()) {
+            if !self.write_runs(second, runs) {
                 return false;
             }
         }
