@@ -4,6 +4,7 @@
 use crate::control::{Host, Output};
 use crate::remote::Message;
 use crate::session::{ChannelKind, ConnectionId};
+use std::sync::Arc;
 use tierstone_base::ShardId;
 
 impl Host {
@@ -68,8 +69,10 @@ impl Host {
         if receivers == 0 {
             return 0;
         }
+        let (channel, shared): (Arc<[u8]>, Arc<[u8]>) = (channel.into(), payload.into());
         for to in (0..count).filter(|shard| *shard != index) {
-            let message = Message::Publish { kind, channel: channel.to_vec(), payload: payload.to_vec() };
+            let (channel, payload) = (Arc::clone(&channel), Arc::clone(&shared));
+            let message = Message::Publish { kind, channel, payload };
             self.outputs.push(Output::Send { to, message });
         }
         self.pushes.note(payload.len(), usize::try_from(receivers).unwrap_or(usize::MAX));

@@ -18,12 +18,21 @@ pub struct Channels {
     listeners: BTreeMap<(ChannelKind, Vec<u8>), BTreeSet<ConnectionId>>,
     /// How many connections of other shards listen; never zero.
     elsewhere: BTreeMap<(ChannelKind, Vec<u8>), u64>,
+    /// How many names there are in both together, of plain channels, patterns and shard channels.
+    names: [usize; 3],
 }
 
 impl Channels {
     /// Adds a listener; whether it is new.
     pub fn subscribe(&mut self, kind: ChannelKind, name: &[u8], connection: ConnectionId) -> bool {
-        self.listeners.entry((kind, name.to_vec())).or_default().insert(connection)
+        match self.listeners.entry((kind, name.to_vec())) {
+            Entry::Occupied(mut place) => place.get_mut().insert(connection),
+            Entry::Vacant(place) => {
+                self.names[kind as usize] += usize::from(!self.elsewhere.contains_key(place.key()));
+                place.insert(BTreeSet::from([connection]));
+                true
+            }
+        }
     }
 
     /// Removes a listener; whether there was one.
@@ -33,6 +42,7 @@ impl Channels {
         let was_listed = connections.remove(&connection);
         if connections.is_empty() {
             self.listeners.remove(&key);
+            self.names[kind as usize] -= usize::from(!self.elsewhere.contains_key(&key));
         }
         was_listed
     }
@@ -41,11 +51,13 @@ impl Channels {
     pub fn note_elsewhere(&mut self, kind: ChannelKind, name: Vec<u8>, has_joined: bool) {
         match self.elsewhere.entry((kind, name)) {
             Entry::Vacant(place) if has_joined => {
+                self.names[kind as usize] += usize::from(!self.listeners.contains_key(place.key()));
                 place.insert(1);
             }
             Entry::Vacant(_) => {}
             Entry::Occupied(mut place) if has_joined => *place.get_mut() += 1,
             Entry::Occupied(place) if *place.get() == 1 => {
+                self.names[kind as usize] -= usize::from(!self.listeners.contains_key(place.key()));
                 place.remove();
             }
             Entry::Occupied(mut place) => *place.get_mut() -= 1,
@@ -93,6 +105,11 @@ impl Channels {
         here + self.elsewhere.get(&key).copied().unwrap_or(0)
     }
 
+    /// How many names of one kind have listeners at any shard. Cost: constant.
+    pub fn count_names(&self, kind: ChannelKind) -> usize {
+        self.names[kind as usize]
+    }
+
     /// The names of one kind that have listeners at any shard, in order.
     pub fn names(&self, kind: ChannelKind) -> BTreeSet<&[u8]> {
         let all = self.listeners.keys().chain(self.elsewhere.keys());
@@ -103,6 +120,7 @@ impl Channels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierstone_base::SeededRandom;
 
     #[test]
     fn listeners_elsewhere_are_counted_with_their_patterns() {
@@ -121,5 +139,25 @@ mod tests {
         assert!(!channels.unsubscribe(ChannelKind::Channel, b"news", 1));
         assert!(channels.names(ChannelKind::Channel).is_empty());
         assert_eq!(channels.names(ChannelKind::Pattern).len(), 1);
+    }
+
+    #[test]
+    fn names_are_counted_once_wherever_they_are_listened_to() {
+        let mut random = SeededRandom::new(3);
+        let mut channels = Channels::default();
+        let kinds = [ChannelKind::Channel, ChannelKind::Pattern, ChannelKind::Shard];
+        for _ in 0..5_000 {
+            let kind = kinds[random.below(3) as usize];
+            let name = [b'a' + random.below(4) as u8];
+            match random.below(4) {
+                0 => drop(channels.subscribe(kind, &name, random.below(3))),
+                1 => drop(channels.unsubscribe(kind, &name, random.below(3))),
+                2 => channels.note_elsewhere(kind, name.to_vec(), true),
+                _ => channels.note_elsewhere(kind, name.to_vec(), false),
+            }
+            for kind in kinds {
+                assert_eq!(channels.count_names(kind), channels.names(kind).len(), "{kind:?}");
+            }
+        }
     }
 }

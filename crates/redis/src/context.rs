@@ -22,6 +22,9 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// of longer ones and the value a new one is made.
 const PATCH_BYTES_MAX: u64 = 4 << 20;
 
+/// What a large value takes that will be sent piece by piece: its map twice, one of 512 MiB.
+const PART_BYTES: u64 = 2_300;
+
 /// Why a command ended early.
 #[derive(Clone, Debug)]
 pub enum Halt {
@@ -447,6 +450,20 @@ impl Context<'_, '_> {
             start = end;
         }
         self.reply.integer(found.unwrap_or_else(|| fold.end()));
+        Ok(())
+    }
+
+    /// Whether the reply, which began at byte `start`, may be as long as it is: of what is sent piece by piece its maps count.
+    ///
+    /// # Errors
+    /// As [`View::check_held`].
+    pub fn check_reply(&mut self, start: usize) -> Run {
+        let parts = self.parts.as_ref().map_or(0, |parts| parts.len() as u64);
+        let bytes = (self.reply.len() - start) as u64 + parts * PART_BYTES;
+        if self.view.check_held(bytes).is_err() {
+            // From then on nothing may be applied.
+            self.view.hold(bytes)?;
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::bundle::Bundle;
 use crate::channels::Channels;
 use crate::commandstats::place_of;
-use crate::context::{Halt, ReadCounts};
+use crate::context::{Halt, ReadCounts, error_text};
 pub use crate::counters::{Counters, Throughput, Transport};
 use crate::events::Events;
 use crate::latency::Latencies;
@@ -26,8 +26,8 @@ use tierstone_base::collections::Map;
 use tierstone_base::{Error, Now, Seq, ShardId};
 use tierstone_energy::Watch;
 use tierstone_engine::{EngineStatistics, Health, OpeningProgress};
-use tierstone_store::TaskId;
-use tierstone_wire::resp::ReplyWriter;
+use tierstone_store::{Stop, TaskId, View, check_held};
+use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// What follows from a control command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -518,6 +518,18 @@ impl Host {
     }
 }
 
+/// What a command of a transaction has answered, from byte `start` of its reply on, gives way to an error where the reply has no
+/// room for it: the command cannot be taken back. What is short stays.
+pub(crate) fn shorten(view: &View<'_>, version: Version, start: usize, reply: &mut Vec<u8>) {
+    const SHORT_BYTES: usize = 128;
+    if reply.len() - start > SHORT_BYTES
+        && let Err(Stop::Failed(error)) = view.check_held(reply.len() as u64)
+    {
+        reply.truncate(start);
+        ReplyWriter::new(reply, version).error(error_text(&error).as_bytes());
+    }
+}
+
 /// One run of one control command.
 pub struct Control<'c> {
     /// Sessions, channels, settings.
@@ -541,6 +553,12 @@ impl Control<'_> {
             Some(session) => session,
             None => unreachable!("connection {} runs a command without a session", self.connection),
         }
+    }
+
+    /// Whether the reply, which began at byte `start`, may be as long as it is.
+    pub(crate) fn check_reply(&self, start: usize) -> Result<(), Halt> {
+        let bytes = (self.reply.len() - start) as u64;
+        Ok(check_held(bytes, self.host.held_bytes_max)?)
     }
 }
 

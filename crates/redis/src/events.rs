@@ -17,6 +17,7 @@ use crate::executor::Executor;
 use crate::remote::Message;
 use crate::session::ChannelKind;
 use crate::settings::Settings;
+use std::sync::Arc;
 use tierstone_base::{KeyspaceId, Now, Seq};
 use tierstone_engine::Engine;
 
@@ -257,8 +258,9 @@ impl<E: Engine> Executor<E> {
             .pushes
             .note(channel.len() + payload.len(), usize::try_from(elsewhere).unwrap_or(usize::MAX));
         let own = self.shard.index();
+        let (channel, payload): (Arc<[u8]>, Arc<[u8]>) = (channel.into(), payload.into());
         for to in (0..self.shard.count()).filter(|to| *to != own) {
-            let (channel, payload) = (channel.to_vec(), payload.to_vec());
+            let (channel, payload) = (Arc::clone(&channel), Arc::clone(&payload));
             self.send_gated(to, Message::Publish { kind, channel, payload }, gate);
         }
     }

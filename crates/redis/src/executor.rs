@@ -132,6 +132,8 @@ pub struct Executor<E> {
     pub(crate) slow_log: SlowLog,
     /// The spikes of all shards, at the same one.
     pub(crate) spikes: Spikes,
+    /// The parts of `WATCH` that wait here, by who watches.
+    pub(crate) watching: BTreeSet<(ConnectionId, TaskId)>,
     /// For whom the next run is, where its client keeps copies.
     pub(crate) tracker: Option<Tracker>,
     events: Vec<ShardEvent>,
@@ -190,6 +192,7 @@ impl<E: Engine> Executor<E> {
             streams_from: BTreeMap::new(),
             slow_log: SlowLog::default(),
             spikes: Spikes::default(),
+            watching: BTreeSet::new(),
             tracker: None,
             events: Vec::new(),
             foreseen: Vec::with_capacity(PREFETCHED_KEYS),
@@ -237,14 +240,16 @@ impl<E: Engine> Executor<E> {
         for (kind, name) in session.channels() {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
+        let suspended = session.all_suspended();
         self.host.stop_monitor(connection);
         self.stop_tracking(connection, session.tracking);
         if session.is_watching {
             self.unwatch(connection);
         }
-        self.stop_streams(connection);
+        self.stop_streams(&suspended);
         self.abandon_backup(connection);
-        self.abandon_uploads(connection, session.uploads);
+        self.abandon_uploads(connection);
+        self.uploads.leave_behind(suspended, session.uploads);
     }
 
     /// Whether a connection has authenticated itself, where that is asked: its parser's limits follow.

@@ -17,6 +17,7 @@ use crate::session::{ConnectionId, Session};
 use crate::table::{Command, flag};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::Arc;
 use tierstone_base::{Now, ShardId};
 use tierstone_engine::Engine;
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -64,7 +65,8 @@ impl Host {
         let Some(session) = self.sessions.get(&connection) else { return };
         let line = line_of(now, session, command, args);
         if self.monitors.elsewhere > 0 {
-            let message = || OperatorMessage::Line { bytes: line.clone() };
+            let shared: Arc<[u8]> = line.as_slice().into();
+            let message = || OperatorMessage::Line { bytes: Arc::clone(&shared) };
             self.outputs.extend(self.monitors.to_others(message));
             self.pushes.note(line.len(), usize::try_from(self.monitors.elsewhere).unwrap_or(usize::MAX));
         }

@@ -8,6 +8,7 @@ use crate::session::ConnectionId;
 use crate::slowlog::{SlowEntry, SlowOf};
 use crate::table::{self, Action, Command, TaskKind};
 use crate::task::{Origin, Task, Work};
+use std::sync::Arc;
 use tierstone_base::{Now, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::TaskId;
@@ -30,8 +31,8 @@ pub enum OperatorMessage {
     },
     /// What a client has carried out, for those who watch.
     Line {
-        /// The encoded line.
-        bytes: Vec<u8>,
+        /// The encoded line: one copy for all shards.
+        bytes: Arc<[u8]>,
     },
     /// A command has taken more than the threshold of spikes.
     Spike {

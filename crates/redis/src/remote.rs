@@ -26,6 +26,7 @@ use crate::upload::{Ticket, UploadMessage};
 use crate::verify::Verified;
 use crate::walk::{Walk, WalkKind, write_walk};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tierstone_base::{Error, Now, Position, Seq, ShardId};
 use tierstone_engine::{Engine, Verification};
 use tierstone_store::message::ShardMessage;
@@ -230,9 +231,9 @@ pub enum Message {
         /// Which kind of channel.
         kind: ChannelKind,
         /// The channel.
-        channel: Vec<u8>,
-        /// The message.
-        payload: Vec<u8>,
+        channel: Arc<[u8]>,
+        /// The message: one copy for all shards.
+        payload: Arc<[u8]>,
     },
     /// Something for those who look into the server.
     Operator(OperatorMessage),
@@ -303,6 +304,7 @@ impl<E: Engine> Executor<E> {
             Message::Watch { ticket, watcher, db, args } => {
                 let id = self.shard.next_id();
                 let work = Work::Watch { args, watcher };
+                self.watching.insert((watcher, id));
                 self.tasks.insert(id, Task::new(Origin::Shard(from, ticket), db, Version::Resp2, work));
                 self.run_task(now, id);
             }
@@ -334,10 +336,8 @@ impl<E: Engine> Executor<E> {
     }
 
     fn unwatch_here(&mut self, now: Now, watcher: ConnectionId) {
-        let is_its =
-            |task: &Task| matches!(task.work, Work::Watch { watcher: other, .. } if other == watcher);
-        let late: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, task)| is_its(task)).map(|(id, _)| *id).collect();
+        let late = self.watching.range((watcher, TaskId::MIN)..=(watcher, TaskId::MAX));
+        let late: Vec<TaskId> = late.map(|(_, id)| *id).collect();
         for id in late {
             self.finish(now, id, b"+OK\r\n", 0, false);
         }

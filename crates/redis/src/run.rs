@@ -3,7 +3,7 @@
 use crate::account::Held;
 use crate::args::Args;
 use crate::context::{Context, Halt, ReadCounts, error_text};
-use crate::control::{Control, EngineFacts, Flow, Host, Output};
+use crate::control::{Control, EngineFacts, Flow, Host, Output, shorten};
 use crate::events::Events;
 use crate::executor::Executor;
 use crate::making::Plan;
@@ -95,6 +95,9 @@ pub(crate) fn run_handler(
             view.roll_back(mark);
             setting.events.roll_back(events);
             reply.truncate(start);
+            if let Some(parts) = &mut setting.parts {
+                parts.clear();
+            }
             ReplyWriter::new(reply, setting.version).error(text.as_bytes());
             Ok(())
         }
@@ -156,7 +159,7 @@ impl<E: Engine> Executor<E> {
         let (start, tracker) = (reply.len(), self.tracker.take());
         let mut reads = ReadCounts::default();
         let Executor { shard, workspace, scratch, host, parts, plan, .. } = self;
-        let held_bytes_max = if command.is_limited() { host.held_bytes_max } else { u64::MAX };
+        let held_bytes_max = host.held_bytes_max;
         parts.clear();
         host.events.roll_back(0);
         *plan = Plan::default();
@@ -174,6 +177,7 @@ impl<E: Engine> Executor<E> {
         shard.tracking.set_writer(writer_of(tracker));
         let outcome = shard.run(now, workspace, failures, |view| {
             view.limit_held(held_bytes_max);
+            view.count_chunks(command.is_limited());
             run_handler(view, handler, args, &mut setting, reply)
         });
         shard.tracking.set_writer(None);
@@ -182,9 +186,7 @@ impl<E: Engine> Executor<E> {
             RunOutcome::Done { gate, .. } => {
                 host.counters.hits += reads.hits;
                 host.counters.misses += reads.misses;
-                // An error leaves nothing of its reply; parts count from the reply's start.
-                let end = reply.len();
-                self.parts.retain(|part| part.at <= end);
+                // They count from the reply's start.
                 self.parts.iter_mut().for_each(|part| part.at -= start);
                 self.remember(now, tracker, db, command, args);
                 self.publish_events(gate);
@@ -199,6 +201,7 @@ impl<E: Engine> Executor<E> {
                 if error.kind() == ErrorKind::Retry {
                     return Ran::Retry;
                 }
+                self.parts.clear();
                 ReplyWriter::new(reply, version).error(error_text(&error).as_bytes());
                 Ran::Done(0)
             }
@@ -408,7 +411,7 @@ impl<E: Engine> Executor<E> {
         match ran {
             Ran::Done(gate) if !self.parts.is_empty() => self.begin_stream(now, id, task, reply, gate),
             Ran::Done(gate) => {
-                self.follow_settings(now, 0);
+                self.follow_settings(now, outputs);
                 if let Work::Transaction { .. } = task.work {
                     self.change_users_by(outputs);
                 }
@@ -465,6 +468,9 @@ impl<E: Engine> Executor<E> {
         }
         self.note_ended(now, &mut task);
         self.end_stream(id, &task);
+        if let Work::Watch { watcher, .. } = task.work {
+            self.watching.remove(&(watcher, id));
+        }
         match task.origin {
             Origin::Connection(connection) => {
                 if let Work::Transaction { is_watching: true, .. } = task.work {
@@ -574,6 +580,7 @@ pub(crate) fn run_queued(
             host.is_in_exec = true;
             run_control(host, facts, (now, connection), handler, args, reply);
             host.is_in_exec = false;
+            shorten(view, version, start, reply);
         }
         Action::Task(TaskKind::Tracking) => {
             crate::commands::tracking::tracking_queued(host, facts.shard, connection, args, reply);

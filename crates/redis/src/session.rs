@@ -286,6 +286,15 @@ impl Session {
         self.barriers.retain(|other| *other != task);
     }
 
+    /// Its suspended requests.
+    pub(crate) fn all_suspended(&self) -> Vec<TaskId> {
+        let all = self.barriers.iter().chain(self.pending.iter().map(|(task, _)| task));
+        let mut all: Vec<TaskId> = all.copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// How many channels of the kinds that `UNSUBSCRIBE` counts it listens to. Cost: constant.
     pub fn subscriptions(&self, kind: ChannelKind) -> usize {
         match kind {

@@ -15,7 +15,6 @@ use crate::executor::Executor;
 use crate::fold::Fold;
 use crate::remote::Message;
 use crate::run::Ran;
-use crate::session::ConnectionId;
 use crate::task::{Origin, Task, Work};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -262,19 +261,12 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// A connection has gone: nobody takes the rest of its replies.
-    pub(crate) fn stop_streams(&mut self, connection: ConnectionId) {
-        let is_its = |task: &Task| {
-            matches!(task.work, Work::Stream(_)) && task.origin == Origin::Connection(connection)
-        };
-        let own: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, task)| is_its(task)).map(|(id, _)| *id).collect();
-        own.into_iter().for_each(|id| self.drop_stream(id));
-        let origins: Vec<(TaskId, ShardId)> = self.streams_from.iter().map(|(id, to)| (*id, *to)).collect();
-        for (ticket, to) in origins {
-            let origin = self.tasks.get(&ticket).map(|task| task.origin);
-            if origin == Some(Origin::Connection(connection)) {
-                self.streams_from.remove(&ticket);
+    /// A connection has gone that has these requests suspended: nobody takes the rest of its replies.
+    pub(crate) fn stop_streams(&mut self, suspended: &[TaskId]) {
+        for ticket in suspended.iter().copied() {
+            if matches!(self.tasks.get(&ticket).map(|task| &task.work), Some(Work::Stream(_))) {
+                self.drop_stream(ticket);
+            } else if let Some(to) = self.streams_from.remove(&ticket) {
                 self.tasks.remove(&ticket);
                 self.host.outputs.push(Output::Send { to, message: Message::StopStream { ticket } });
             }

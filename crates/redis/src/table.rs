@@ -258,8 +258,8 @@ impl Command {
         if arity >= 0 { count == arity } else { count >= -arity }
     }
 
-    /// Whether what it holds for its run is limited outside of transactions, too: it may hold far more than its
-    /// request and its reply take, or a whole value twice.
+    /// Whether the chunks of large values that it holds for its run are limited outside of transactions, too: it may hold
+    /// far more of them than its request and its reply take, or a whole value twice.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         matches!(self.name, "bitfield" | "bitfield_ro" | "dump")

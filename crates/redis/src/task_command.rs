@@ -167,7 +167,7 @@ impl<E: Engine> Executor<E> {
             match self.run_transaction(now, connection, &commands, &[], reply) {
                 Ran::Done(gate) => {
                     self.unwatch(connection);
-                    self.follow_settings(now, 0);
+                    self.follow_settings(now, outputs);
                     self.change_users_by(outputs);
                     return Ok(Outcome::Ready { gate });
                 }
@@ -237,6 +237,7 @@ impl<E: Engine> Executor<E> {
             ran => {
                 let id = self.shard.next_id();
                 let work = Work::Watch { args: args.to_owned(), watcher: connection };
+                self.watching.insert((connection, id));
                 let task = self.host.task(Origin::Connection(connection), db, version, work);
                 if let Some(session) = self.host.sessions.get_mut(&connection) {
                     session.suspend_all(id);

@@ -17,11 +17,10 @@ use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
 use crate::settings::VALUE_LIMIT_MIN_BYTES;
 use crate::table;
-use crate::task::Origin;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierstone_base::{Error, ErrorKind, Now, ShardId};
 use tierstone_engine::{Admission, Engine};
-use tierstone_store::{LargeMap, Place, ValueId};
+use tierstone_store::{LargeMap, Place, TaskId, ValueId};
 use tierstone_wire::resp::ReplyWriter;
 
 /// Arguments above this many bytes are uploaded; others wait whole in the connection's input.
@@ -96,6 +95,13 @@ pub(crate) struct Taking {
     stalled_since_us: Option<u64>,
 }
 
+impl Taking {
+    /// Whether it has something that the engine has not taken.
+    fn wants_engine(&self) -> bool {
+        self.id.is_none() || !self.pieces.is_empty() || self.has_ended
+    }
+}
+
 /// A piece of an upload that came from another shard.
 #[derive(Debug)]
 enum Piece {
@@ -124,6 +130,8 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Uploads {
     own: BTreeMap<Ticket, Upload>,
+    /// The same by their connections.
+    tickets: BTreeSet<(ConnectionId, Ticket)>,
     taking: BTreeMap<(ShardId, Ticket), Taking>,
     /// When the next step is wanted while something waits.
     step_at_us: u64,
@@ -131,8 +139,31 @@ pub(crate) struct Uploads {
     waiting: Vec<ConnectionId>,
     /// Since when nothing was taken of what a connection uploads to this shard.
     stalled_since_us: BTreeMap<ConnectionId, u64>,
-    /// What connections that have gone leave behind, until their last commands have ended.
-    orphans: Vec<(ConnectionId, Vec<(ShardId, ValueId)>)>,
+    /// What connections that have gone leave behind, and their requests until whose ends it stays.
+    orphans: Vec<Orphans>,
+}
+
+/// Requests that are suspended, and uploads.
+type Orphans = (Vec<TaskId>, Vec<(ShardId, ValueId)>);
+
+impl Uploads {
+    /// Takes those of a connection out.
+    fn take_of(&mut self, connection: ConnectionId) -> Vec<(Ticket, Upload)> {
+        let names = self.tickets.range((connection, Ticket::MIN)..=(connection, Ticket::MAX));
+        let tickets: Vec<Ticket> = names.map(|(_, ticket)| *ticket).collect();
+        let take = |ticket: Ticket| {
+            self.tickets.remove(&(connection, ticket));
+            Some((ticket, self.own.remove(&ticket)?))
+        };
+        tickets.into_iter().filter_map(take).collect()
+    }
+
+    /// A connection has gone, with these uploads of its requests, of which these are suspended.
+    pub(crate) fn leave_behind(&mut self, suspended: Vec<TaskId>, left: Vec<(ShardId, ValueId)>) {
+        if !left.is_empty() {
+            self.orphans.push((suspended, left));
+        }
+    }
 }
 
 /// A message about an upload, to the shard that takes it or back.
@@ -224,6 +255,7 @@ impl<E: Engine> Executor<E> {
         } else {
             self.send_upload(to, ticket, UploadMessage::Begin { place, len });
         }
+        self.uploads.tickets.insert((connection, ticket));
         self.uploads.own.insert(ticket, upload);
         Begun::Upload(ticket)
     }
@@ -232,8 +264,9 @@ impl<E: Engine> Executor<E> {
     fn may_upload(&self, session: &Session, args: Args<'_>) -> bool {
         session.may_do_all
             || !session.must_authenticate(&self.host.users)
-                && table::lookup(args.at(0))
-                    .is_some_and(|found| session.user.check(found.index, found.command, args).is_ok())
+                && table::lookup(args.at(0)).is_some_and(|found| {
+                    session.user.checker().check(found.index, found.command, args).is_ok()
+                })
     }
 
     /// Takes the next bytes of an upload; gives how many. None: again after [`Output::Resume`].
@@ -329,7 +362,7 @@ impl<E: Engine> Executor<E> {
     /// The request with these arguments has been taken: its uploads are its connection's now.
     pub(crate) fn own_uploads(&mut self, connection: ConnectionId, args: &OwnedArgs) {
         let count = self.shard.count();
-        self.uploads.own.retain(|_, upload| upload.connection != connection);
+        self.uploads.take_of(connection);
         let Some(session) = self.host.sessions.get_mut(&connection) else { return };
         for (_, staged) in args.all_staged() {
             session.uploads.push((staged.place.shard(count), staged.map.id));
@@ -356,14 +389,11 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// A connection has gone, with these uploads of its requests.
-    pub(crate) fn abandon_uploads(&mut self, connection: ConnectionId, left: Vec<(ShardId, ValueId)>) {
+    /// A connection has gone, or the request that it was making.
+    pub(crate) fn abandon_uploads(&mut self, connection: ConnectionId) {
         self.uploads.stalled_since_us.remove(&connection);
-        let own = std::mem::take(&mut self.uploads.own);
-        for (ticket, upload) in own {
-            if upload.connection != connection {
-                self.uploads.own.insert(ticket, upload);
-            } else if let State::Ended(map) = upload.state {
+        for (ticket, upload) in self.uploads.take_of(connection) {
+            if let State::Ended(map) = upload.state {
                 self.drop_all(vec![(upload.to, map.id)]);
             } else if upload.to != self.shard.index() {
                 self.send_upload(upload.to, ticket, UploadMessage::Drop);
@@ -371,14 +401,11 @@ impl<E: Engine> Executor<E> {
                 self.shard.drop_upload(id);
             }
         }
-        if !left.is_empty() {
-            self.uploads.orphans.push((connection, left));
-        }
     }
 
     /// A request of which an upload has failed has come to its end: answers it.
     pub fn fail_upload(&mut self, connection: ConnectionId, error: &Error, reply: &mut Vec<u8>) {
-        self.abandon_uploads(connection, Vec::new());
+        self.abandon_uploads(connection);
         let Some(session) = self.host.sessions.get_mut(&connection) else { return };
         if let Some(transaction) = &mut session.transaction {
             transaction.is_broken = true;
@@ -390,9 +417,8 @@ impl<E: Engine> Executor<E> {
 
     /// When uploads want a step, by the monotonic clock.
     pub(crate) fn upload_step_at_us(&self) -> Option<u64> {
-        let has_pieces =
-            |taking: &Taking| taking.id.is_none() || !taking.pieces.is_empty() || taking.has_ended;
-        let waits = !self.uploads.waiting.is_empty() || self.uploads.taking.values().any(has_pieces);
+        let waits =
+            !self.uploads.waiting.is_empty() || self.uploads.taking.values().any(Taking::wants_engine);
         waits.then_some(self.uploads.step_at_us)
     }
 
@@ -406,13 +432,14 @@ impl<E: Engine> Executor<E> {
             }
         }
         if is_open {
-            let places: Vec<(ShardId, Ticket)> = self.uploads.taking.keys().copied().collect();
+            let waiting = self.uploads.taking.iter().filter(|(_, taking)| taking.wants_engine());
+            let places: Vec<(ShardId, Ticket)> = waiting.map(|(name, _)| *name).collect();
             places.into_iter().for_each(|(from, ticket)| self.take_pieces(now, from, ticket));
         }
-        for (connection, left) in std::mem::take(&mut self.uploads.orphans) {
-            let is_its = |origin: Origin| origin == Origin::Connection(connection);
-            if self.tasks.values().any(|task| is_its(task.origin)) {
-                self.uploads.orphans.push((connection, left));
+        for (mut suspended, left) in std::mem::take(&mut self.uploads.orphans) {
+            while suspended.pop_if(|last| !self.tasks.contains_key(last)).is_some() {}
+            if !suspended.is_empty() {
+                self.uploads.orphans.push((suspended, left));
             } else {
                 self.drop_all(left);
             }

@@ -11,6 +11,7 @@
 
 use crate::args::Args;
 use crate::executor::Executor;
+use std::cell::Cell;
 use tierstone_base::{Error, ErrorKind};
 use tierstone_engine::Engine;
 use tierstone_store::Stop;
@@ -38,10 +39,12 @@ pub(crate) fn of_args(args: Args<'_>) -> u64 {
 }
 
 /// The work of one executor.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
     /// Since it was taken last.
     untaken: u64,
+    /// The same of looking whether requests may be made.
+    checked: Cell<u64>,
     /// Of the piece at hand.
     piece: u64,
     /// That may be as long as it is.
@@ -54,6 +57,17 @@ impl Work {
     pub fn add(&mut self, work: u64) {
         self.untaken = self.untaken.saturating_add(work);
         self.piece = self.piece.saturating_add(work);
+    }
+
+    /// Counts so much more for a look at whether a request may be made.
+    pub fn add_checked(&self, work: u64) {
+        self.checked.set(self.checked.get().saturating_add(work));
+    }
+
+    /// What was counted since the last call.
+    #[inline]
+    fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.untaken).saturating_add(self.checked.take())
     }
 
     /// What follows is one piece.
@@ -91,7 +105,7 @@ impl<E: Engine> Executor<E> {
     /// The work that was made since the last call, in units of about a nanosecond.
     #[inline]
     pub fn take_work(&mut self) -> u64 {
-        std::mem::take(&mut self.host.work.untaken)
+        self.host.work.take()
     }
 }
 
@@ -111,6 +125,7 @@ mod tests {
         work.begin_unbounded_piece();
         work.add(2 * PIECE_WORK_MAX);
         assert!(work.check_piece().is_ok());
-        assert_eq!(work.untaken, 4 * PIECE_WORK_MAX + 1);
+        work.add_checked(1);
+        assert_eq!((work.take(), work.take()), (4 * PIECE_WORK_MAX + 2, 0));
     }
 }

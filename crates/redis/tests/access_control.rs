@@ -492,3 +492,61 @@ fn passwords_are_made_of_the_secret_and_never_twice() {
     let wrong = "-ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096";
     server.check(ids[0], &[("ACL GENPASS 0", wrong), ("ACL GENPASS 4097", wrong)]);
 }
+
+#[test]
+fn many_patterns_and_many_keys_are_looked_at_together_and_not_for_ever() {
+    let mut server = server(1);
+    let (admin, id) = (server.connect(), server.connect());
+    let set = |server: &mut Server<MapEngine>, patterns: &mut dyn Iterator<Item = String>| {
+        let rules: Vec<String> = patterns.collect();
+        let mut words: Vec<&[u8]> =
+            vec![b"ACL", b"SETUSER", b"bob", b"on", b"nopass", b"resetkeys", b"+@all"];
+        words.extend(rules.iter().map(String::as_bytes));
+        assert_eq!(server.raw(admin, &words), b"+OK\r\n");
+    };
+    let ask = |server: &mut Server<MapEngine>, command: &[u8], keys: &[String]| {
+        let words: Vec<&[u8]> = std::iter::once(command).chain(keys.iter().map(String::as_bytes)).collect();
+        let answer = server.raw(id, &words);
+        String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+    };
+    // Ten thousand keys for a thousand patterns of all forms.
+    let form = |number: u32| match number % 3 {
+        0 => format!("~key:{number}"),
+        1 => format!("%R~key:{number}:*"),
+        _ => format!("~key:{number}[:;]*x"),
+    };
+    set(&mut server, &mut (0..1_000).map(form));
+    server.check(id, &[("AUTH bob any", "+OK")]);
+    let key = |number: u32| match number % 3 {
+        0 => format!("key:{number}"),
+        1 => format!("key:{number}:{number}"),
+        _ => format!("key:{number};x"),
+    };
+    let mut keys: Vec<String> = (0..3_000).map(|number| key(number % 999)).collect();
+    assert_eq!(ask(&mut server, b"MGET", &keys), "*3000");
+    assert_eq!(
+        ask(&mut server, b"DEL", &keys),
+        "-NOPERM No permissions to access a key",
+        "some are to be read"
+    );
+    for (good, bad) in [("key:0", "key:01"), ("key:1:1", "key:1"), ("key:2;x", "key:2;")] {
+        let at = keys.iter().rposition(|key| key == good).unwrap();
+        keys[at] = bad.into();
+        assert_eq!(ask(&mut server, b"MGET", &keys), "-NOPERM No permissions to access a key", "{bad}");
+        keys[at] = good.into();
+    }
+    // Commands of a transaction are looked at together, too.
+    server.check(id, &[("MULTI", "+OK")]);
+    (0..6_000).for_each(|_| server.send(id, &[b"GET", b"key:999"]));
+    server.settle();
+    server.take_received(id);
+    assert!(server.raw(id, &[b"EXEC"]).starts_with(b"*6000\r\n$-1\r\n"));
+    // What must be tried one by one, and takes long, is refused.
+    set(&mut server, &mut (0..1_000).map(|number| format!("~*a*b*c*d{number}:*x")));
+    let keys: Vec<String> = (0..20_000).map(|number| format!("{}{number}", "abcd".repeat(50))).collect();
+    let too_many =
+        "-NOPERM User bob has too many patterns for so many keys or channels: send fewer of them together";
+    let fitting: Vec<String> = keys.iter().map(|key| format!("{key}abcd999:x")).collect();
+    assert_eq!(ask(&mut server, b"MGET", &fitting), too_many);
+    assert_eq!(ask(&mut server, b"MGET", &fitting[..10]), "*10");
+}

@@ -18,6 +18,7 @@ mod latency;
 mod long_requests;
 mod monitor;
 mod redis_comparison;
+mod repeated_words;
 mod sequences;
 mod shards_agree;
 mod slowlog;

@@ -44,11 +44,11 @@ impl<E: Engine> Shard<E> {
             if self.locks.blocks_writer(position) {
                 self.engine.pass_evictable(None);
             } else {
-                let held = self.ledger.dead.len();
+                let mark = self.ledger.dead.mark();
                 match self.write(now, &[Write { key, kind: WriteKind::Delete }]) {
                     Ok(_) => {
-                        let dead = self.ledger.dead.iter().skip(held);
-                        let freed: u64 = dead.map(|dead| dead.map.stored_bytes()).sum();
+                        let freed: u64 =
+                            self.ledger.dead.since(mark).map(|dead| dead.map.stored_bytes()).sum();
                         self.engine.pass_evictable(Some(freed));
                         self.key_events.note_evicted(keyspace, bytes);
                     }

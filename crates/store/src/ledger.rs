@@ -17,6 +17,7 @@
 //! A crash leaves the ledger; the next opening reads it and reclaims what it lists.
 
 use crate::database_map::DatabaseMap;
+use crate::dead::{Dead, DeadValues};
 use crate::large::{LargeMap, LedgerEntry, ValueId, is_map, ledger_key};
 use crate::overlay::Overlay;
 use crate::pin::{NewShadow, Pins};
@@ -30,17 +31,6 @@ use tierstone_engine::{Engine, Key, Lookup, ValueKind, Write, WriteKind};
 /// Steps for which what the ledger has fetched stays in memory from its arrival on: the write that needs it
 /// comes again.
 const OWN_FETCH_STEPS: u64 = 64;
-
-/// A value whose chunks are to be deleted.
-#[derive(Debug)]
-pub(crate) struct Dead {
-    pub place: Place,
-    pub map: LargeMap,
-    /// The next chunk to be deleted.
-    pub next: u64,
-    /// Whether only chunks that the map has are there; of an upload that a crash ended any may be.
-    pub is_map_whole: bool,
-}
 
 /// An upload in progress.
 #[derive(Debug)]
@@ -61,9 +51,9 @@ pub struct Ledger {
     pub(crate) uploads: Map<ValueId, Upload>,
     /// Values with an entry in the ledger.
     pub(crate) listed: Set<ValueId>,
-    pub(crate) dead: VecDeque<Dead>,
+    pub(crate) dead: DeadValues,
     /// Values that must not be reclaimed yet, and how many want that.
-    pub(crate) held: Map<ValueId, u32>,
+    held: Map<ValueId, u32>,
     pub(crate) deadlines: BTreeMap<(u64, ValueId), Place>,
     pub(crate) expiry_of: Map<ValueId, u64>,
     pub(crate) opening: crate::reclaim::Opening,
@@ -72,7 +62,9 @@ pub struct Ledger {
     steps: u64,
     /// What was fetched, and until which step it is held.
     fetched: VecDeque<(Token, u64)>,
-    on_their_way: Vec<(Token, KeyspaceId, Position)>,
+    on_their_way: Map<Token, (KeyspaceId, Position)>,
+    /// The places of these.
+    wanted: Set<(KeyspaceId, Position)>,
     /// Records that could not be read: writes go past them.
     unreadable: Set<(KeyspaceId, Position)>,
     pub(crate) pins: Pins,
@@ -124,7 +116,7 @@ impl Ledger {
 
     /// Whether chunks of a dead value that nobody holds are still to be deleted.
     pub(crate) fn has_dead_to_free(&self) -> bool {
-        self.dead.iter().any(|dead| !self.held.contains_key(&dead.map.id))
+        self.dead.free().len() > 0
     }
 
     /// Whether something is left to be reclaimed or looked at.
@@ -134,23 +126,28 @@ impl Ledger {
 
     /// Forgets the large values of keyspaces that are gone from `map`.
     pub(crate) fn follow(&mut self, map: &DatabaseMap) {
-        let lives = |place: &Place| map.keyspaces().contains(&place.keyspace);
-        self.dead.retain(|dead| lives(&dead.place));
+        let living: BTreeSet<KeyspaceId> = map.keyspaces().iter().copied().collect();
+        let lives = |place: &Place| living.contains(&place.keyspace);
+        self.dead.retain(lives);
         self.uploads.retain(|_, upload| lives(&upload.place));
         self.deadlines.retain(|_, place| lives(place));
         let deadlines = &self.deadlines;
         self.expiry_of.retain(|id, at_ms| deadlines.contains_key(&(*at_ms, *id)));
-        self.opening.retain(|keyspace| map.keyspaces().contains(&keyspace));
+        self.opening.retain(|keyspace| living.contains(&keyspace));
     }
 
     /// A fetch of the ledger's own is done.
     pub(crate) fn note_fetched(&mut self, token: Token, failure: Option<&Error>) {
-        let Some(place) = self.on_their_way.iter().position(|(other, ..)| *other == token) else { return };
-        let (_, keyspace, position) = self.on_their_way.swap_remove(place);
+        let Some(place) = self.on_their_way.remove(&token) else { return };
+        self.wanted.remove(&place);
+        if self.on_their_way.is_empty() {
+            // It was these that were waited for.
+            self.rest_until_us = 0;
+        }
         // Counted from its arrival: a slow device must not use the time up.
         self.fetched.push_back((token, self.steps + OWN_FETCH_STEPS));
         if failure.is_some() {
-            self.unreadable.insert((keyspace, position));
+            self.unreadable.insert(place);
         }
     }
 
@@ -160,12 +157,20 @@ impl Ledger {
             *count -= 1;
             if *count == 0 {
                 self.held.remove(&id);
+                self.dead.note_held(id, false);
             }
         }
     }
 
     pub(crate) fn hold(&mut self, id: ValueId) {
         *self.held.entry(id).or_default() += 1;
+        self.dead.note_held(id, true);
+    }
+
+    /// Takes a value that no map names any more, to be reclaimed when nobody holds it.
+    pub(crate) fn bury(&mut self, dead: Dead) {
+        let is_held = self.held.contains_key(&dead.map.id);
+        self.dead.push(dead, is_held);
     }
 
     fn set_deadline(&mut self, place: Place, id: ValueId, at_ms: u64) {
@@ -186,10 +191,10 @@ impl Ledger {
         self.listed.insert(id);
         match entry {
             LedgerEntry::Upload { map } => {
-                self.dead.push_back(Dead { place, map, next: 0, is_map_whole: false });
+                self.bury(Dead { is_map_whole: false, ..Dead::whole(place, map) });
             }
             LedgerEntry::Dead { map } => {
-                self.dead.push_back(Dead { place, map, next: 0, is_map_whole: true });
+                self.bury(Dead::whole(place, map));
             }
             LedgerEntry::Expires { at_ms, .. } => self.set_deadline(place, id, at_ms),
         }
@@ -204,7 +209,7 @@ impl Ledger {
                 Effect::Named(id) => {
                     self.uploads.remove(&id);
                     self.listed.remove(&id);
-                    self.dead.retain(|dead| dead.map.id != id);
+                    self.dead.remove(id);
                     self.clear_deadline(id);
                 }
                 Effect::Expires(place, id, at_ms) => {
@@ -221,7 +226,7 @@ impl Ledger {
                     self.uploads.remove(&id);
                     self.clear_deadline(id);
                     self.listed.insert(id);
-                    self.dead.push_back(Dead { place, map, next: 0, is_map_whole: true });
+                    self.bury(Dead::whole(place, map));
                 }
             }
         }
@@ -273,8 +278,8 @@ impl<E: Engine> Shard<E> {
         }
         for (id, named) in &new {
             let is_new = !old.contains_key(id);
-            let is_gone = |dead: &Dead| dead.map.id == *id && !self.ledger.held.contains_key(id);
-            if is_new && self.ledger.dead.iter().any(is_gone) {
+            let is_gone = self.ledger.dead.contains(*id) && !self.ledger.held.contains_key(id);
+            if is_new && is_gone {
                 return Err(Error::new(ErrorKind::Unsupported, "the uploaded value has been given up"));
             }
             account.effects.push(Effect::Named(*id));
@@ -318,10 +323,9 @@ impl<E: Engine> Shard<E> {
         if self.ledger.unreadable.contains(&place) {
             return Ok(());
         }
-        let is_it = |(_, keyspace, position): &(Token, _, _)| (*keyspace, *position) == place;
-        if !self.ledger.on_their_way.iter().any(is_it) {
+        if self.ledger.wanted.insert(place) {
             let token = self.own_token(key.keyspace, key.position);
-            self.ledger.on_their_way.push((token, key.keyspace, key.position));
+            self.ledger.on_their_way.insert(token, place);
             self.engine.fetch(now, &[(token, key)]);
         }
         Err(Error::new(ErrorKind::Retry, "a record must be read first"))

@@ -22,6 +22,7 @@
 
 pub mod backup;
 pub mod database_map;
+mod dead;
 mod evict;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
@@ -49,6 +50,6 @@ pub use overlay::Overlay;
 pub use pin::PinId;
 pub use shard::{Applied, FetchFailure, RunOutcome, Shard, ShardEvent, ShardSettings, Workspace};
 pub use tracking::{Holder, Stale, TrackTable};
-pub use view::{Record, Records, Stop, View};
+pub use view::{Record, Records, Stop, View, check_held};
 pub use view_large::Place;
 pub use watch::{WatchTable, WatchedKey, WatcherId};

@@ -6,8 +6,9 @@
 //! 2. Shadows are values of their own, listed in the ledger from the beginning: they die with their
 //!    last pin, or with the process.
 
+use crate::dead::Dead;
 use crate::large::{LargeMap, LedgerEntry, ValueId, chunk_key, parse_key};
-use crate::ledger::{Dead, list};
+use crate::ledger::list;
 use crate::overlay::Overlay;
 use crate::shard::{FetchFailure, RunOutcome, Shard, Workspace};
 use crate::view_large::Place;
@@ -87,7 +88,7 @@ impl<E: Engine> Shard<E> {
             if shadow.users == 0
                 && let Some(Shadow { place, map, .. }) = self.ledger.pins.shadows.remove(&id)
             {
-                self.ledger.dead.push_back(Dead { place, map, next: 0, is_map_whole: true });
+                self.ledger.bury(Dead::whole(place, map));
             }
         }
     }

@@ -3,12 +3,14 @@
 //!
 //! Invariants:
 //! 1. An entry leaves the ledger behind the last chunk that it lists.
-//! 2. A step deletes at most [`CHUNKS_A_STEP`] chunks; what the engine is too busy for waits.
+//! 2. A step deletes at most [`CHUNKS_A_STEP_MAX`] chunks and takes [`EXPIRED_A_STEP`] expired values; what the engine is
+//!    too busy for waits. Where records must be read first, those of a step are read together.
 //! 3. A value whose time has come loses its owner's record durably before its chunks: a clock that
 //!    is set back finds neither.
 
+use crate::dead::Dead;
 use crate::large::{LargeMap, LedgerEntry, ValueId, chunk_key, ledger_key, parse_key};
-use crate::ledger::{Dead, list, unlist};
+use crate::ledger::{list, unlist};
 use crate::overlay::Overlay;
 use crate::shard::Shard;
 use crate::view_large::Place;
@@ -16,11 +18,16 @@ use std::collections::VecDeque;
 use tierstone_base::{KeyspaceId, Now, Position, Result};
 use tierstone_engine::{Engine, Key, Lookup, ScanEntry, ScanRequest, ValueKind, Write, WriteKind};
 
-/// Chunks that one step deletes at most.
+/// Chunks that one step deletes of one value.
 const CHUNKS_A_STEP: usize = 16;
+/// Chunks that one step deletes of all values.
+const CHUNKS_A_STEP_MAX: usize = 64;
+/// Expired values that one step takes.
+const EXPIRED_A_STEP: usize = 64;
 /// Entries of one page of the ledger.
 const PAGE_ENTRIES: u32 = 64;
-/// How long the reclaimer rests when the engine is too busy for it, in microseconds.
+/// How long the reclaimer rests when the engine is too busy for it, in microseconds; less where what it has asked for comes
+/// earlier.
 const REST_US: u64 = 2_000;
 
 /// How far the reading of the ledger has come.
@@ -59,8 +66,9 @@ impl<E: Engine> Shard<E> {
         if !self.ledger.is_active || now.monotonic_us < self.ledger.rest_until_us {
             return;
         }
-        let done = self.read_ledger(now).and_then(|()| self.expire_owners(now)).and_then(|()| self.free(now));
-        if done.is_err() {
+        // None waits for another: the others' space would not come back while there is always something to be read.
+        let done = [self.read_ledger(now), self.expire_owners(now), self.free(now)];
+        if done.iter().any(Result::is_err) {
             self.ledger.rest_until_us = now.monotonic_us + REST_US;
         }
     }
@@ -70,8 +78,7 @@ impl<E: Engine> Shard<E> {
         if !self.ledger.is_active {
             return None;
         }
-        let is_free = |dead: &Dead| !self.ledger.held.contains_key(&dead.map.id);
-        let has_work = self.ledger.dead.iter().any(is_free) || self.ledger.opening.wants_step();
+        let has_work = self.ledger.has_dead_to_free() || self.ledger.opening.wants_step();
         let work = has_work.then_some(self.ledger.rest_until_us.max(now.monotonic_us));
         let deadline = self.ledger.deadlines.first_key_value().map(|((at_ms, _), _)| {
             // An expiry may lie beyond all times.
@@ -136,18 +143,26 @@ impl<E: Engine> Shard<E> {
         }
     }
 
-    /// Takes the values whose owners have expired.
+    /// Takes values whose owners have expired. One that must be read first does not keep the others from asking for theirs.
     fn expire_owners(&mut self, now: Now) -> Result<()> {
-        while let Some((&(at_ms, id), &place)) = self.ledger.deadlines.first_key_value()
-            && at_ms <= now.wall_ms
-        {
-            let entry = self.ledger_entry(now, place, &ledger_key(place.slot, id))?;
-            if let Some(LedgerEntry::Expires { map, owner, .. }) = entry {
-                self.expire_owner(now, (place, id), map, &owner)?;
+        let due = self.ledger.deadlines.iter().take_while(|((at_ms, _), _)| *at_ms <= now.wall_ms);
+        let due: Vec<(ValueId, Place)> =
+            due.take(EXPIRED_A_STEP).map(|((_, id), place)| (*id, *place)).collect();
+        let mut done = Ok(());
+        for (id, place) in due {
+            match self.expire_listed(now, place, id) {
+                Ok(()) => self.ledger.clear_deadline(id),
+                Err(error) => done = done.and(Err(error)),
             }
-            self.ledger.clear_deadline(id);
         }
-        Ok(())
+        done
+    }
+
+    fn expire_listed(&mut self, now: Now, place: Place, id: ValueId) -> Result<()> {
+        match self.ledger_entry(now, place, &ledger_key(place.slot, id))? {
+            Some(LedgerEntry::Expires { map, owner, .. }) => self.expire_owner(now, (place, id), map, &owner),
+            _ => Ok(()),
+        }
     }
 
     fn expire_owner(
@@ -174,28 +189,45 @@ impl<E: Engine> Shard<E> {
         list(&mut batch, self.hasher(), place, id, &LedgerEntry::Dead { map: map.clone() });
         let writes: Vec<Write<'_>> = batch.iter().collect();
         self.engine.write(now, &writes)?;
-        self.ledger.dead.push_back(Dead { place, map, next: 0, is_map_whole: true });
+        self.ledger.bury(Dead::whole(place, map));
         Ok(())
     }
 
-    /// Deletes chunks of the first dead value that nobody holds.
+    /// Deletes chunks of dead values that nobody holds, the oldest first; of several where there are several.
     fn free(&mut self, now: Now) -> Result<()> {
-        let is_free = |dead: &Dead| !self.ledger.held.contains_key(&dead.map.id);
-        let Some(index) = self.ledger.dead.iter().position(is_free) else { return Ok(()) };
-        self.ledger.dead.swap(0, index);
-        let Some(mut dead) = self.ledger.dead.pop_front() else { return Ok(()) };
-        let result = self.free_chunks(now, &mut dead);
-        if !matches!(result, Ok(true)) {
-            self.ledger.dead.push_front(dead);
+        let mut left = CHUNKS_A_STEP_MAX;
+        let mut done = Ok(());
+        let values: Vec<u64> = self.ledger.dead.free().take(CHUNKS_A_STEP_MAX).collect();
+        for number in values {
+            if left == 0 {
+                break;
+            }
+            match self.free_one(now, number, &mut left) {
+                Ok(()) => {}
+                Err(error) => done = done.and(Err(error)),
+            }
         }
-        result.map(|_| ())
+        done
     }
 
-    /// Deletes some chunks; true when none is left and the entry is gone too.
-    fn free_chunks(&mut self, now: Now, dead: &mut Dead) -> Result<bool> {
+    fn free_one(&mut self, now: Now, number: u64, left: &mut usize) -> Result<()> {
+        let Some(mut dead) = self.ledger.dead.take(number) else { return Ok(()) };
+        let id = dead.map.id;
+        let result = self.free_chunks(now, &mut dead, left);
+        self.ledger.dead.put_back(number, dead);
+        if result? {
+            self.ledger.dead.remove(id);
+        }
+        Ok(())
+    }
+
+    /// Deletes some chunks, `left` at most; true when none is left and the entry is gone too.
+    fn free_chunks(&mut self, now: Now, dead: &mut Dead, left: &mut usize) -> Result<bool> {
         let (chunks, id) = (dead.map.chunks(), dead.map.id);
         let there = |number: &u64| !dead.is_map_whole || dead.map.has(*number);
-        let numbers: Vec<u64> = (dead.next..chunks).filter(there).take(CHUNKS_A_STEP).collect();
+        let limit = CHUNKS_A_STEP.min(*left);
+        let numbers: Vec<u64> = (dead.next..chunks).filter(there).take(limit).collect();
+        *left -= numbers.len();
         let mut first_error = None;
         for number in &numbers {
             let bytes = chunk_key(dead.place.slot, id, *number);
@@ -217,7 +249,7 @@ impl<E: Engine> Shard<E> {
         if let Some(error) = first_error {
             return Err(error);
         }
-        if numbers.len() == CHUNKS_A_STEP {
+        if numbers.len() == limit {
             return Ok(false);
         }
         let mut batch = Overlay::default();

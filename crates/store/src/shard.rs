@@ -327,6 +327,7 @@ impl<E: Engine> Shard<E> {
             ids: &self.ids,
             held: 0,
             held_max: u64::MAX,
+            counts_chunks: true,
         };
         let value = match command(&mut view) {
             Ok(value) => value,

@@ -6,8 +6,9 @@
 //! 2. The upload is listed in the ledger before its first chunk; the batch that puts its map takes
 //!    it off.
 
+use crate::dead::Dead;
 use crate::large::{LargeMap, LedgerEntry, ValueId, chunk_key};
-use crate::ledger::{Dead, Upload, list};
+use crate::ledger::{Upload, list};
 use crate::overlay::Overlay;
 use crate::shard::Shard;
 use crate::view_large::Place;
@@ -116,7 +117,7 @@ impl<E: Engine> Shard<E> {
     /// Gives an upload up, if it has not been named by a map.
     pub fn drop_upload(&mut self, id: ValueId) {
         if let Some(Upload { place, map, .. }) = self.ledger.uploads.remove(&id) {
-            self.ledger.dead.push_back(Dead { place, map, next: 0, is_map_whole: true });
+            self.ledger.bury(Dead::whole(place, map));
         }
     }
 

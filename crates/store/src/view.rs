@@ -113,6 +113,8 @@ pub struct View<'s> {
     /// Bytes that this run needs in memory together, as far as it has come, and the most that it may.
     pub(crate) held: u64,
     pub(crate) held_max: u64,
+    /// Whether chunks of large values count.
+    pub(crate) counts_chunks: bool,
 }
 
 impl<'s> View<'s> {
@@ -142,6 +144,7 @@ impl<'s> View<'s> {
             expiring: None,
             held: 0,
             held_max: u64::MAX,
+            counts_chunks: true,
         }
     }
 
@@ -165,6 +168,11 @@ impl<'s> View<'s> {
         self.held_max = bytes;
     }
 
+    /// Whether chunks of large values count from now on, as they do at first.
+    pub fn count_chunks(&mut self, counts: bool) {
+        self.counts_chunks = counts;
+    }
+
     /// Counts `bytes` that must be in memory until the run has come to its end: chunks of large values count
     /// themselves, before they are fetched.
     ///
@@ -181,12 +189,7 @@ impl<'s> View<'s> {
     /// `NoMemory`: more than [`View::limit_held`] allows. From then on it stays so: nothing of the run may be
     /// applied.
     pub fn check_held(&self, more: u64) -> Result<(), Stop> {
-        if self.held.saturating_add(more) <= self.held_max {
-            return Ok(());
-        }
-        let max = self.held_max;
-        let message = format!("its values and replies together take more than {max} bytes of memory");
-        Err(Stop::Failed(Error::new(ErrorKind::NoMemory, message)))
+        check_held(self.held.saturating_add(more), self.held_max)
     }
 
     /// The newest sequence that a read has observed.
@@ -377,6 +380,18 @@ impl<'s> View<'s> {
             Stop::Failed(Error::new(ErrorKind::InvalidInput, message))
         })
     }
+}
+
+/// Whether a run may need `held` bytes in memory, of which `max` are allowed.
+///
+/// # Errors
+/// `NoMemory`: it may not.
+pub fn check_held(held: u64, max: u64) -> Result<(), Stop> {
+    if held <= max {
+        return Ok(());
+    }
+    let message = format!("its values and replies together take more than {max} bytes of memory");
+    Err(Stop::Failed(Error::new(ErrorKind::NoMemory, message)))
 }
 
 /// Notes that `key` must be fetched, unless that was tried in vain.

@@ -224,7 +224,9 @@ impl View<'_> {
         number: u64,
         read: impl FnOnce(&[u8]),
     ) -> Result<(), Stop> {
-        self.hold(u64::from(self.ids.chunk_bytes()))?;
+        if self.counts_chunks {
+            self.hold(u64::from(self.ids.chunk_bytes()))?;
+        }
         let key = chunk_key(place.slot, id, number);
         let position = self.hasher.position(&key);
         match self.get_key(Key { keyspace: place.keyspace.chunks(), position, bytes: &key })? {

@@ -9,9 +9,10 @@
 //! Lehmann's LibLZF.
 //!
 //! Invariants:
-//! 1. Whatever bytes come, nothing is made beyond the given limit, and nothing panics.
+//! 1. Whatever bytes come, nothing is made beyond the given limit, or before its length is known, and nothing panics.
 //! 2. What [`write_string`] writes, [`read_string`] and every Redis since version 5 read.
 
+use std::borrow::Cow;
 use tierstone_base::codec::Reader;
 
 /// The version that is written: that of Redis 5, in which strings are as in all later ones.
@@ -63,22 +64,75 @@ pub fn write_string(value: &[u8], out: &mut Vec<u8>) {
 /// # Errors
 /// See [`PayloadError`].
 pub fn read_string(payload: &[u8], bytes_max: usize) -> Result<Vec<u8>, PayloadError> {
-    let Some(end) = payload.len().checked_sub(FOOTER_BYTES) else {
-        return Err(PayloadError::VersionOrChecksum);
-    };
-    let mut footer = Reader::new(&payload[end..]);
-    let (version, checksum) = (footer.u16().unwrap_or(0), footer.u64().unwrap_or(0));
-    // A checksum of zero says that none was made.
-    let is_whole = checksum == 0 || checksum == crc64(&payload[..end + 2]);
-    if version > NEWEST_VERSION || !is_whole {
-        return Err(PayloadError::VersionOrChecksum);
+    let payload = Payload::open(payload)?;
+    if payload.len() > bytes_max {
+        return Err(PayloadError::TooLong);
     }
-    let mut reader = Reader::new(&payload[..end]);
-    if reader.u8() != Some(TYPE_STRING) {
-        return Err(PayloadError::Format);
+    payload.read().map(Cow::into_owned)
+}
+
+/// A payload whose string has not been made yet.
+#[derive(Clone, Debug)]
+pub struct Payload<'a>(Form<'a>);
+
+/// How the string stands in its payload.
+#[derive(Clone, Debug)]
+enum Form<'a> {
+    Plain(&'a [u8]),
+    Number(String),
+    /// Compressed, to become so many bytes.
+    Packed(&'a [u8], usize),
+}
+
+impl<'a> Payload<'a> {
+    /// Looks at a payload's version, checksum and type, and at what it says of its string. Cost: its length, for the checksum.
+    ///
+    /// # Errors
+    /// See [`PayloadError`]; never [`PayloadError::TooLong`].
+    pub fn open(payload: &'a [u8]) -> Result<Payload<'a>, PayloadError> {
+        let Some(end) = payload.len().checked_sub(FOOTER_BYTES) else {
+            return Err(PayloadError::VersionOrChecksum);
+        };
+        let mut footer = Reader::new(&payload[end..]);
+        let (version, checksum) = (footer.u16().unwrap_or(0), footer.u64().unwrap_or(0));
+        // A checksum of zero says that none was made.
+        let is_whole = checksum == 0 || checksum == crc64(&payload[..end + 2]);
+        if version > NEWEST_VERSION || !is_whole {
+            return Err(PayloadError::VersionOrChecksum);
+        }
+        let mut reader = Reader::new(&payload[..end]);
+        if reader.u8() != Some(TYPE_STRING) {
+            return Err(PayloadError::Format);
+        }
+        let form = form(&mut reader).ok_or(PayloadError::Format)?;
+        if reader.rest().is_empty() { Ok(Payload(form)) } else { Err(PayloadError::Format) }
     }
-    let value = string(&mut reader, bytes_max)?;
-    if reader.rest().is_empty() { Ok(value) } else { Err(PayloadError::Format) }
+
+    /// How long its string is, or claims to be, in bytes.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Form::Plain(bytes) => bytes.len(),
+            Form::Number(text) => text.len(),
+            Form::Packed(_, len) => *len,
+        }
+    }
+
+    /// Whether its string is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The string. Cost: its length, where it is compressed.
+    ///
+    /// # Errors
+    /// [`PayloadError::Format`].
+    pub fn read(self) -> Result<Cow<'a, [u8]>, PayloadError> {
+        Ok(match self.0 {
+            Form::Plain(bytes) => Cow::Borrowed(bytes),
+            Form::Number(text) => Cow::Owned(text.into_bytes()),
+            Form::Packed(packed, len) => Cow::Owned(expand(packed, len).ok_or(PayloadError::Format)?),
+        })
+    }
 }
 
 /// What stands where a length may stand.
@@ -100,61 +154,64 @@ fn length(reader: &mut Reader<'_>) -> Option<Length> {
     })
 }
 
-fn string(reader: &mut Reader<'_>, bytes_max: usize) -> Result<Vec<u8>, PayloadError> {
-    const WRONG: PayloadError = PayloadError::Format;
-    let number = match length(reader).ok_or(WRONG)? {
-        Length::Bytes(len) => {
-            let len = usize::try_from(len).map_err(|_| WRONG)?;
-            let bytes = reader.bytes(len).ok_or(WRONG)?;
-            return if len > bytes_max { Err(PayloadError::TooLong) } else { Ok(bytes.to_vec()) };
+fn form<'a>(reader: &mut Reader<'a>) -> Option<Form<'a>> {
+    let number = match length(reader)? {
+        Length::Bytes(len) => return Some(Form::Plain(reader.bytes(usize::try_from(len).ok()?)?)),
+        Length::Packed(0) => i64::from(reader.u8()? as i8),
+        Length::Packed(1) => i64::from(reader.u16()? as i16),
+        Length::Packed(2) => i64::from(reader.u32()? as i32),
+        Length::Packed(3) => {
+            let (packed_len, len) = (plain_length(reader)?, plain_length(reader)?);
+            return Some(Form::Packed(reader.bytes(packed_len)?, len));
         }
-        Length::Packed(0) => i64::from(reader.u8().ok_or(WRONG)? as i8),
-        Length::Packed(1) => i64::from(reader.u16().ok_or(WRONG)? as i16),
-        Length::Packed(2) => i64::from(reader.u32().ok_or(WRONG)? as i32),
-        Length::Packed(3) => return compressed(reader, bytes_max),
-        Length::Packed(_) => return Err(WRONG),
+        Length::Packed(_) => return None,
     };
-    Ok(number.to_string().into_bytes())
+    Some(Form::Number(number.to_string()))
 }
 
-fn compressed(reader: &mut Reader<'_>, bytes_max: usize) -> Result<Vec<u8>, PayloadError> {
-    const WRONG: PayloadError = PayloadError::Format;
-    let mut plain_length = || match length(reader) {
-        Some(Length::Bytes(len)) => usize::try_from(len).map_err(|_| WRONG),
-        _ => Err(WRONG),
-    };
-    let (packed_len, len) = (plain_length()?, plain_length()?);
-    let packed = reader.bytes(packed_len).ok_or(WRONG)?;
-    if len > bytes_max {
-        return Err(PayloadError::TooLong);
+fn plain_length(reader: &mut Reader<'_>) -> Option<usize> {
+    match length(reader)? {
+        Length::Bytes(len) => usize::try_from(len).ok(),
+        Length::Packed(_) => None,
     }
-    expand(packed, len).ok_or(WRONG)
 }
+
+/// Bytes that three bytes of LZF make at most.
+const EXPANDED_BYTES_MAX: usize = 264;
 
 /// Expands LZF to exactly `len` bytes. A control byte below 32 is followed by one literal byte more than it
 /// says; another one copies from the bytes made before: its upper three bits and two are the length (seven
 /// means that a byte follows with more), its lower five and the next byte how far back.
 fn expand(packed: &[u8], len: usize) -> Option<Vec<u8>> {
+    // What is declared may be more than all that is there can become.
+    if len > packed.len().div_ceil(3).saturating_mul(EXPANDED_BYTES_MAX) {
+        return None;
+    }
     let mut reader = Reader::new(packed);
-    // Not `len`: what is declared may be far more than what is there.
-    let mut out = Vec::with_capacity(len.min(packed.len().saturating_mul(4)));
+    let mut out = Vec::with_capacity(len);
     while let Some(control) = reader.u8() {
         if control < 32 {
-            out.extend_from_slice(reader.bytes(usize::from(control) + 1)?);
-        } else {
-            let mut count = usize::from(control >> 5);
-            if count == 7 {
-                count += usize::from(reader.u8()?);
+            let literal = reader.bytes(usize::from(control) + 1)?;
+            if literal.len() > len - out.len() {
+                return None;
             }
-            let back = (usize::from(control & 0x1f) << 8) + usize::from(reader.u8()?) + 1;
-            let from = out.len().checked_sub(back)?;
-            // What is copied may be what is being made.
-            for place in from..from + count + 2 {
-                out.push(*out.get(place)?);
-            }
+            out.extend_from_slice(literal);
+            continue;
         }
-        if out.len() > len {
+        let mut count = usize::from(control >> 5);
+        if count == 7 {
+            count += usize::from(reader.u8()?);
+        }
+        let back = (usize::from(control & 0x1f) << 8) + usize::from(reader.u8()?) + 1;
+        let from = out.len().checked_sub(back)?;
+        let end = out.len() + count + 2;
+        if end > len {
             return None;
+        }
+        // What is copied may be what is being made: then it is what there is of it, again and again.
+        while out.len() < end {
+            let run = (out.len() - from).min(end - out.len());
+            out.extend_from_within(from..from + run);
         }
     }
     (out.len() == len).then_some(out)

@@ -50,6 +50,26 @@ fn packed_numbers_and_compressed_strings_are_expanded() {
     assert_eq!(read(b"\x00\xc2\xff\xff\xff\x7f").as_deref(), Ok(&b"2147483647"[..]));
     // "ab", then 10 bytes from 2 back: "abababababab".
     assert_eq!(read(b"\x00\xc3\x06\x0c\x01ab\xe0\x01\x01").as_deref(), Ok(&b"abababababab"[..]));
+    // Copies of what is being made, of every distance and length, are those made byte by byte.
+    for back in 1..40usize {
+        for count in [3usize, 8, 9, 10, 39, 40, 41, 264] {
+            let start: Vec<u8> = (1..=40).collect();
+            let mut packed = [&[31u8][..], &start[..32], &[7], &start[32..]].concat();
+            match count - 2 {
+                short @ 0..7 => packed.push((short as u8) << 5),
+                long => packed.extend([0xe0, (long - 7) as u8]),
+            }
+            packed.push(back as u8 - 1);
+            let mut expected = start;
+            (0..count).for_each(|_| expected.push(expected[expected.len() - back]));
+            assert_eq!(expand(&packed, expected.len()), Some(expected.clone()), "{count} from {back} back");
+            assert_eq!(expand(&packed, expected.len() - 1), None, "{count} from {back} back");
+            assert_eq!(expand(&packed, expected.len() + 1), None, "{count} from {back} back");
+        }
+    }
+    // What three bytes cannot become is refused before any of it is made.
+    assert_eq!(expand(b"\x00a\xe0\xff\x00", 265).map(|out| out.len()), Some(265));
+    assert_eq!(expand(b"\x00a\xe0\xff\x00", usize::MAX), None);
     // One byte more than declared, one less, a copy from before the start.
     for wrong in [
         &b"\x00\xc3\x06\x0b\x01ab\xe0\x01\x01"[..],

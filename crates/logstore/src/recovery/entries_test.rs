@@ -56,7 +56,7 @@ fn positions() -> impl Strategy<Value = Vec<u64>> {
     let one = prop_oneof![
         any::<u64>(),
         any::<u64>().prop_map(|bits| 0x1234 << 48 | bits >> 16),
-        any::<u64>().prop_map(|bits| 0x1234_5678_9a << 24 | bits >> 40),
+        any::<u64>().prop_map(|bits| 0x12_3456_789a << 24 | bits >> 40),
         (0u64..3).prop_map(|number| 0x7777 << 40 | number),
     ];
     proptest::collection::vec(one, 0..600)

@@ -37,7 +37,10 @@ impl Host {
         if in_transaction && command.has(flag::NO_MULTI) {
             return refused_inside(command).map(|text| Admitted::Refused(text.into()));
         }
-        let refused = session.user.check(index, command, args).err()?;
+        let mut checker = session.user.checker();
+        let checked = checker.check(index, command, args);
+        self.work.add_checked(checker.work());
+        let refused = checked.err()?;
         let text = format!("NOPERM {}", refused.text(&session.user, command, args, false));
         let denial = Denial::of(refused, &session.user, command, args, in_transaction);
         Some(Admitted::Denied(Box::new(Denied { text, name: command.name, denial })))

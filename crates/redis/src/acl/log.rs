@@ -40,6 +40,7 @@ impl Denial {
         let (reason, object) = match refused {
             Refused::Command => ("command", command.name.as_bytes()),
             Refused::Key(index) => ("key", args.at(index)),
+            Refused::TooLong => ("key", command.name.as_bytes()),
             Refused::Channel(index) => ("channel", args.at(index)),
         };
         Self::new(reason, object, &user.name, in_transaction)

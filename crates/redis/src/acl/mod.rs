@@ -1,8 +1,8 @@
 //! Access control: users, what each may do, and what was refused.
 //!
 //! Reading order: [`rules`] are the commands that a user may run, [`user`] is a user, `check` decides about one
-//! request, which `admission` answers, [`users`] are all users together and how they change, `text` is a user as clients and the file of users
-//! see him, `log` keeps what was refused, `shards` takes changes over all shards.
+//! request (`known` looks at many patterns together), which `admission` answers, [`users`] are all users together and how they
+//! change, `text` is a user as clients and the file of users see him, `log` keeps what was refused, `shards` takes changes over all shards.
 //!
 //! Invariants:
 //! 1. Of a password nothing is kept but its SHA-256, and nothing of it is ever written to a log.
@@ -14,6 +14,7 @@ mod admission;
 mod check;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
+mod known;
 pub(crate) mod log;
 pub(crate) mod rules;
 mod shards;

@@ -289,13 +289,15 @@ impl<E: Engine> Executor<E> {
         }
         let user = Arc::clone(&session.user);
         let mut denials = Vec::new();
+        let mut checker = user.checker();
         for queued in commands {
             let args = queued.args.args();
-            if let Err(refused) = user.check(queued.index, queued.command, args) {
+            if let Err(refused) = checker.check(queued.index, queued.command, args) {
                 queued.refused = Some(refused);
                 denials.push(Denial::of(refused, &user, queued.command, args, true));
             }
         }
+        self.host.work.add(checker.work());
         for denial in denials {
             self.host.note_denial(now, self.shard.index(), connection, denial);
         }

@@ -118,7 +118,10 @@ pub(crate) fn dryrun(control: &mut Control<'_>) -> Result<Flow, Halt> {
     if !command.takes(request.len()) {
         return fail_with(format!("ERR wrong number of arguments for '{}' command", command.name));
     }
-    match user.check(container.index, command, request) {
+    let mut checker = user.checker();
+    let checked = checker.check(container.index, command, request);
+    control.host.work.add(checker.work());
+    match checked {
         Ok(()) => control.reply.ok(),
         Err(refused) => control.reply.bulk(refused.text(&user, command, request, true).as_bytes()),
     }

@@ -1,5 +1,6 @@
 //! The commands of bits inside strings. Bit 0 is the highest bit of the first byte.
 
+use crate::args::Args;
 use crate::commands::strings::range;
 use crate::context::{Context, Extent, Halt, Run, SYNTAX, TOO_LONG, Text, fail};
 use crate::events::class;
@@ -8,6 +9,7 @@ use crate::number;
 use crate::recipe::{BitOperation, Bytes, Mix, Mixed, Recipe, Source};
 use crate::stream::STREAM_ABOVE_BYTES;
 use crate::work;
+use std::collections::BTreeMap;
 
 pub(crate) const BAD_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const BAD_BIT: &str = "ERR bit is not an integer or out of range";
@@ -221,12 +223,14 @@ pub(crate) fn bitop(context: &mut Context<'_, '_>) -> Run {
             _ => "ERR BITOP ANDOR must be called with at least two source keys.",
         });
     }
-    context.view.prefetch(context.db, args.from(3))?;
+    let sources = Sources::of(args);
+    context.view.prefetch(context.db, sources.0.iter().map(|(index, _)| args.at(*index)))?;
     let mut len = 0;
-    for key in args.from(3) {
+    for (index, times) in &sources.0 {
+        let key = args.at(*index);
         match context.extent(key)? {
             Some(extent) => len = len.max(extent.len),
-            None => context.note_miss(key),
+            None => (0..*times).for_each(|_| context.note_miss(key)),
         }
     }
     let target = args.at(2);
@@ -240,21 +244,57 @@ pub(crate) fn bitop(context: &mut Context<'_, '_>) -> Run {
         }
     } else {
         let existed = context.existed(target)?;
-        combine(context, operation, len)?;
+        combine(context, operation, &sources.needed(operation), len)?;
         context.note_set(target, existed);
     }
     context.reply.integer(len as i64);
     Ok(())
 }
 
-/// Puts the combination of the sources, `len` bytes long, at the target.
-fn combine(context: &mut Context<'_, '_>, operation: BitOperation, len: u64) -> Run {
+/// The sources of a `BITOP`: the argument at which each key stands first, and how often it stands there. A request may name one
+/// key a million times.
+struct Sources(Vec<(usize, usize)>);
+
+impl Sources {
+    fn of(args: Args<'_>) -> Sources {
+        let mut places = BTreeMap::new();
+        let mut all: Vec<(usize, usize)> = Vec::new();
+        for (index, key) in (3..).zip(args.from(3)) {
+            let place = *places.entry(key).or_insert(all.len());
+            match all.get_mut(place) {
+                Some((_, times)) => *times += 1,
+                None => all.push((index, 1)),
+            }
+        }
+        Sources(all)
+    }
+
+    /// The arguments that make a difference, the first source first: each key as often as `operation` can tell.
+    fn needed(&self, operation: BitOperation) -> Vec<usize> {
+        let mut needed = Vec::with_capacity(self.0.len());
+        for (place, (index, times)) in self.0.iter().enumerate() {
+            let count = match operation {
+                BitOperation::And | BitOperation::Or | BitOperation::Not => 1,
+                BitOperation::Xor => times % 2,
+                BitOperation::One => 2.min(*times),
+                // The first source may be one of the others, too.
+                BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr if place == 0 => 2.min(*times),
+                BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr => 1,
+            };
+            needed.extend(std::iter::repeat_n(*index, count));
+        }
+        needed
+    }
+}
+
+/// Puts the combination of the arguments `sources`, `len` bytes long, at the target.
+fn combine(context: &mut Context<'_, '_>, operation: BitOperation, sources: &[usize], len: u64) -> Run {
     let args = context.args;
-    if len <= STREAM_ABOVE_BYTES || !combine_making(context, operation, len)? {
+    if len <= STREAM_ABOVE_BYTES || !combine_making(context, operation, sources, len)? {
         let mut mixed = Mixed::new(Mix::Bits(operation), len as usize);
-        for (index, key) in args.from(3).enumerate() {
-            context.load_scratch(key)?;
-            mixed.add(index, 0, context.scratch);
+        for (place, index) in sources.iter().enumerate() {
+            context.load_scratch(args.at(*index))?;
+            mixed.add(place, 0, context.scratch);
         }
         *context.scratch = mixed.finish();
         context.store_scratch(args.at(2), 0)?;
@@ -263,16 +303,29 @@ fn combine(context: &mut Context<'_, '_>, operation: BitOperation, len: u64) -> 
 }
 
 /// Puts the combination of large values, `len` bytes long; false where it must be put together at once.
-fn combine_making(context: &mut Context<'_, '_>, operation: BitOperation, len: u64) -> Result<bool, Halt> {
+fn combine_making(
+    context: &mut Context<'_, '_>,
+    operation: BitOperation,
+    indexes: &[usize],
+    len: u64,
+) -> Result<bool, Halt> {
     let args = context.args;
-    let mut sources = Vec::with_capacity(args.len() - 3);
-    for key in args.from(3) {
+    if context.plan.is_none() {
+        return Ok(false);
+    }
+    let mut sources = Vec::with_capacity(indexes.len());
+    for index in indexes {
+        let key = args.at(*index);
         let place = context.view.place(context.db, key)?;
         let bytes = match context.load(key)? {
             None => Bytes::Short(Vec::new()),
             Some(Text::Whole(record)) => Bytes::Short(record.value.to_vec()),
             Some(Text::Large(map, _)) => Bytes::Large(place, map),
         };
+        // Short ones are held from here to the end of the making.
+        if let Bytes::Short(bytes) = &bytes {
+            context.view.hold(bytes.len() as u64)?;
+        }
         sources.push(Source::new(bytes));
     }
     let target = context.view.place(context.db, args.at(2))?;

@@ -7,6 +7,7 @@ use crate::control::{Control, Flow, Pause};
 use crate::number;
 use crate::session::{ChannelKind, ConnectionId, ReplyMode, Session};
 use crate::tracking::Mode;
+use std::collections::BTreeSet;
 use tierstone_base::Now;
 use tierstone_wire::resp::Version;
 
@@ -138,7 +139,7 @@ pub(crate) fn info(control: &mut Control<'_>) -> Result<Flow, Halt> {
 /// Which connections `CLIENT LIST` and `CLIENT KILL` mean.
 #[derive(Debug, Default)]
 struct Filter<'a> {
-    ids: Option<Vec<i64>>,
+    ids: Option<BTreeSet<i64>>,
     kind: Option<&'a [u8]>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
@@ -192,10 +193,10 @@ pub(crate) fn list(control: &mut Control<'_>) -> Result<Flow, Halt> {
             filter.kind = Some(client_type(args.at(3))?);
         }
         (4.., Some(option)) if option.eq_ignore_ascii_case(b"ID") => {
-            let mut ids = Vec::new();
+            let mut ids = BTreeSet::new();
             for text in args.from(3) {
                 match number::integer(text) {
-                    Some(id) if id > 0 => ids.push(id),
+                    Some(id) if id > 0 => drop(ids.insert(id)),
                     _ => return fail("ERR Invalid client ID"),
                 }
             }
@@ -227,7 +228,7 @@ pub(crate) fn kill(control: &mut Control<'_>) -> Result<Flow, Halt> {
         let Some(value) = args.get(index + 1) else { return fail(SYNTAX) };
         match args.at(index).to_ascii_uppercase().as_slice() {
             b"ID" => match number::integer(value) {
-                Some(id) if id > 0 => filter.ids = Some(vec![id]),
+                Some(id) if id > 0 => filter.ids = Some(BTreeSet::from([id])),
                 _ => return fail("ERR client-id should be greater than 0"),
             },
             b"TYPE" => filter.kind = Some(client_type(value)?),

@@ -1,9 +1,10 @@
 //! `DUMP` and `RESTORE`: strings in the payloads of Redis's snapshot format.
 
-use crate::context::{Context, Halt, NOT_AN_INTEGER, Run, SYNTAX, fail};
+use crate::context::{Context, Halt, NOT_AN_INTEGER, Run, SYNTAX, TOO_LONG, fail};
 use crate::events::class;
 use crate::number;
-use tierstone_wire::rdb::{self, PayloadError};
+use crate::work;
+use tierstone_wire::rdb::{self, Payload, PayloadError};
 
 /// The longest string that is dumped, in bytes: the longest that `RESTORE` can be sent. It is held in memory
 /// twice for the time of the command, so it may also not be longer than what the run may hold.
@@ -72,6 +73,14 @@ fn options(context: &Context<'_, '_>) -> Result<Options, Halt> {
     Ok(options)
 }
 
+fn refuse<T>(error: PayloadError) -> Result<T, Halt> {
+    fail(match error {
+        PayloadError::VersionOrChecksum => "ERR DUMP payload version or checksum are wrong",
+        PayloadError::Format => "ERR Bad data format",
+        PayloadError::TooLong => TOO_LONG,
+    })
+}
+
 pub(crate) fn restore(context: &mut Context<'_, '_>) -> Run {
     let args = context.args;
     let key = args.at(1);
@@ -87,15 +96,15 @@ pub(crate) fn restore(context: &mut Context<'_, '_>) -> Run {
         Some(expiry_ms) if ttl_ms >= 0 => expiry_ms as u64,
         _ => return fail("ERR Invalid TTL value, must be >= 0"),
     };
-    let limit = usize::try_from(context.value_size_max_bytes).unwrap_or(usize::MAX);
-    let value = match rdb::read_string(args.at(3), limit) {
-        Ok(value) => value,
-        Err(PayloadError::VersionOrChecksum) => {
-            return fail("ERR DUMP payload version or checksum are wrong");
-        }
-        Err(PayloadError::Format) => return fail("ERR Bad data format"),
-        Err(PayloadError::TooLong) => return fail(crate::context::TOO_LONG),
-    };
+    let payload = Payload::open(args.at(3)).or_else(refuse)?;
+    let len = payload.len() as u64;
+    if len > context.value_size_max_bytes {
+        return fail(TOO_LONG);
+    }
+    // A compressed one may be far longer than what was sent.
+    context.view.check_held(len)?;
+    context.reads.work += work::of_bytes(payload.len());
+    let value = payload.read().or_else(refuse)?;
     // One that has expired already is not made, and takes what was there with it.
     context.store(key, &value, expiry_ms)?;
     if expiry_ms == 0 || expiry_ms > context.now_ms() {

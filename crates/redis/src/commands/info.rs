@@ -225,8 +225,8 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         counters.hits,
         counters.misses,
         counters.suspended,
-        control.host.channels.names(crate::session::ChannelKind::Channel).len(),
-        control.host.channels.names(crate::session::ChannelKind::Pattern).len(),
+        control.host.channels.count_names(crate::session::ChannelKind::Channel),
+        control.host.channels.count_names(crate::session::ChannelKind::Pattern),
         control.host.throughput.per_second(control.now.monotonic_us, counters.commands),
         control.engine.untold_expirations,
     )?;

@@ -6,6 +6,7 @@ use crate::control::{Control, Flow};
 use crate::glob::Pattern;
 use crate::key_specs;
 use crate::table::{self, Command, Keys, category, flag};
+use std::collections::BTreeSet;
 use tierstone_wire::resp::ReplyWriter;
 
 /// The command called `name`, `container|subcommand` included.
@@ -100,12 +101,14 @@ pub(crate) fn info(control: &mut Control<'_>) -> Result<Flow, Halt> {
     if args.len() == 2 {
         return all(control);
     }
+    let start = control.reply.len();
     control.reply.array(args.len() - 2);
     for name in args.from(2) {
         match find(name) {
             Some(command) => write_info(command, &mut control.reply),
             None => control.reply.null(),
         }
+        control.check_reply(start)?;
     }
     Ok(Flow::Done)
 }
@@ -137,8 +140,14 @@ fn write_docs(command: &Command, reply: &mut ReplyWriter<'_>) {
 
 pub(crate) fn docs(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let args = control.args;
-    let wanted: Vec<&'static Command> =
-        if args.len() == 2 { table::commands().collect() } else { args.from(2).filter_map(find).collect() };
+    let mut wanted: Vec<&'static Command> = Vec::new();
+    if args.len() == 2 {
+        wanted.extend(table::commands());
+    } else {
+        // It is a map: each once.
+        let mut seen = BTreeSet::new();
+        wanted.extend(args.from(2).filter_map(find).filter(|command| seen.insert(command.name)));
+    }
     control.reply.map(wanted.len());
     wanted.iter().for_each(|command| write_docs(command, &mut control.reply));
     Ok(Flow::Done)

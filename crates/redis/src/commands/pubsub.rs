@@ -244,7 +244,7 @@ pub(crate) fn shardnumsub(control: &mut Control<'_>) -> Result<Flow, Halt> {
 }
 
 pub(crate) fn numpat(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    let count = control.host.channels.names(ChannelKind::Pattern).len();
+    let count = control.host.channels.count_names(ChannelKind::Pattern);
     control.reply.integer(count as i64);
     Ok(Flow::Done)
 }

@@ -189,8 +189,11 @@ pub(crate) fn getdel(context: &mut Context<'_, '_>) -> Run {
 pub(crate) fn mget(context: &mut Context<'_, '_>) -> Run {
     let args = context.args;
     context.view.prefetch(context.db, args.from(1))?;
+    let start = context.reply.len();
     context.reply.array(args.len() - 1);
     for key in args.from(1) {
+        // A short request may name a long value very often.
+        context.check_reply(start)?;
         let kind = context.view.get(context.db, key)?.map(|record| record.meta.kind);
         let is_string = matches!(kind, Some(ValueKind::STRING | ValueKind::CHUNKED));
         if is_string {
