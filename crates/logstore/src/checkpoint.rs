@@ -88,7 +88,7 @@ pub struct Checkpointer {
 pub(crate) struct InForce {
     /// Where it lies.
     pub place: Place,
-    /// Segments, with their lives, in which nothing lived when it began.
+    /// Segments, with their lives, in which nothing lived when it began, in order.
     pub dead: Vec<(u32, u64)>,
 }
 
@@ -139,9 +139,10 @@ impl Checkpointer {
 
     /// Whether freeing `segment`, in its life `generation`, would make a checkpoint wrong.
     pub fn protects(&self, segment: u32, generation: u64) -> bool {
-        let life = (segment, generation);
-        self.in_force.as_ref().is_some_and(|checkpoint| !checkpoint.dead.contains(&life))
-            || self.writing.as_ref().is_some_and(|writing| !writing.dead().contains(&life))
+        // In the order of their numbers, both.
+        let is_told = |dead: &[(u32, u64)]| dead.binary_search(&(segment, generation)).is_ok();
+        self.in_force.as_ref().is_some_and(|checkpoint| !is_told(&checkpoint.dead))
+            || self.writing.as_ref().is_some_and(|writing| !is_told(writing.dead()))
             || !self.voiding.is_empty()
     }
 
@@ -317,11 +318,12 @@ impl LogShard {
         }
     }
 
-    /// What a drop of a keyspace changes: nothing that is written or in force speaks of it any more.
-    pub(crate) fn forget_keyspace(&mut self) {
+    /// What a drop of a keyspace with so many keys changes: nothing that is written or in force speaks of it any more, and
+    /// until there is another checkpoint an opening reads all that there is and was.
+    pub(crate) fn forget_keyspace(&mut self, keys: u64) {
         if let Some(writing) = &mut self.checkpoints.writing {
             writing.give_up();
         }
-        self.checkpoints.tail.records = self.checkpoints.tail.records.max(self.key_count());
+        self.checkpoints.tail.records = self.checkpoints.tail.records.max(self.key_count() + keys);
     }
 }

@@ -71,6 +71,11 @@ pub struct Cleaner {
     pub(crate) found_none: bool,
     /// The last look at all segments has begun nothing.
     pub(crate) looked_in_vain: bool,
+    /// Many segments may be dead at once, of a keyspace that was dropped: they are looked for until none is found, whether
+    /// space is short or not and whether anything else happens or not.
+    pub(crate) seeks_dead: bool,
+    /// Some that the last look has found.
+    pub(crate) found_dead: Vec<u32>,
     /// What cleaning has come to lately.
     pub(crate) streak: Streak,
     pub(crate) pace: Pace,
@@ -201,7 +206,8 @@ impl LogShard {
         let is_idle = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.is_reading());
         let idle_victim = is_idle && !is_held && self.keeps_pace();
         let is_asked = self.is_asked_for_space() && self.segments.pool().must_answer(self.identity.shard);
-        let goes_on = self.cleaner.victim.is_none() && (self.compact_wants_step() || is_asked);
+        let seeks = self.cleaner.seeks_dead || !self.cleaner.found_dead.is_empty();
+        let goes_on = self.cleaner.victim.is_none() && (self.compact_wants_step() || is_asked || seeks);
         if self.cleaner.victim.is_none() {
             self.cleaner.spare = None;
         }

@@ -159,8 +159,9 @@ impl Engine for LogShard {
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
         self.split_loses_keyspace();
+        let keys = self.len(keyspace);
         self.keyspaces.drop_keyspace(keyspace, &self.snapshots);
-        self.forget_keyspace();
+        self.forget_keyspace(keys);
     }
 
     fn len(&self, keyspace: KeyspaceId) -> u64 {

@@ -54,6 +54,8 @@ const STEPS_A_LOOK: u64 = 64;
 const SEGMENTS_A_LOOKING_STEP: u32 = 16;
 /// So few segments are looked at in every step: less than half a microsecond.
 const SEGMENTS_A_STEP: u32 = 256;
+/// Dead segments that one look finds at most, where there may be many.
+const DEAD_A_LOOK: usize = 256;
 /// Fewer reserved segments do not do: one that takes deletions, one that takes what is moved, and one
 /// that cleaning gains however the others are filled.
 pub(crate) const RESERVED_MIN: u32 = 3;
@@ -117,13 +119,12 @@ impl LogShard {
             self.start_victim(number);
             return;
         }
+        if let Some(number) = self.take_found_dead() {
+            self.start_victim(number);
+            return;
+        }
         let coming = self.emptied_count();
-        let low = self.is_space_low(coming);
-        let held = self.segments.held_count();
-        let steps = STEPS_A_LOOK.max(u64::from(held / SEGMENTS_A_LOOKING_STEP));
-        let is_urgent = self.cleaner.pace.take_wants_look() || self.is_asked_for_space();
-        let may_wait = !low || (self.cleaner.looked_in_vain && !is_urgent);
-        if may_wait && held > SEGMENTS_A_STEP && !self.reads.steps.is_multiple_of(steps) {
+        if !self.looks_now(coming) {
             return;
         }
         self.cleaner.looked_in_vain = true;
@@ -170,6 +171,45 @@ impl LogShard {
         } else if !low {
             self.sweep_tombstones();
         }
+    }
+
+    /// Whether this step looks at all segments.
+    fn looks_now(&mut self, coming: u32) -> bool {
+        let low = self.is_space_low(coming);
+        let held = self.segments.held_count();
+        let steps = STEPS_A_LOOK.max(u64::from(held / SEGMENTS_A_LOOKING_STEP));
+        let is_urgent = self.cleaner.pace.take_wants_look() || self.is_asked_for_space();
+        let may_wait = !low || (self.cleaner.looked_in_vain && !is_urgent);
+        !may_wait || held <= SEGMENTS_A_STEP || self.reads.steps.is_multiple_of(steps)
+    }
+
+    /// The next segment that was found dead, if it still is; others are looked for where there may be many.
+    fn take_found_dead(&mut self) -> Option<u32> {
+        if self.cleaner.found_dead.is_empty() && self.cleaner.seeks_dead {
+            self.find_dead();
+        }
+        while let Some(number) = self.cleaner.found_dead.pop() {
+            if self.is_dead_to_clean(number, self.segments.get(number)) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Whether nothing lives in a segment, and nothing speaks against cleaning it while space is plenty.
+    fn is_dead_to_clean(&self, number: u32, segment: &Segment) -> bool {
+        segment.live_records == 0
+            && self.may_clean(number, segment)
+            && !self.checkpoints.protects(number, segment.generation)
+    }
+
+    /// Finds some dead segments, or that there are none.
+    fn find_dead(&mut self) {
+        let all = self.segments.iter();
+        let dead = all.filter(|(number, segment)| self.is_dead_to_clean(*number, segment));
+        let found: Vec<u32> = dead.map(|(number, _)| number).take(DEAD_A_LOOK).collect();
+        self.cleaner.seeks_dead = !found.is_empty();
+        self.cleaner.found_dead = found;
     }
 
     /// What goes before benefit and cost where space is short: segments that several shards have to leave, in the

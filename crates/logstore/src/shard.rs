@@ -580,12 +580,13 @@ impl LogShard {
     fn sweep_dropped(&mut self) {
         const ENTRIES_A_STEP: usize = 2_000;
         if self.keyspaces.drop_reborn() {
-            self.forget_keyspace();
+            self.forget_keyspace(0);
         }
         let Some(mut keyspace) = self.keyspaces.take_sweepable() else { return };
         let done = self.sweep_some(&mut keyspace, ENTRIES_A_STEP);
-        if !done {
-            self.keyspaces.dying.push(keyspace);
+        match done {
+            true => self.cleaner.seeks_dead = true,
+            false => self.keyspaces.dying.push(keyspace),
         }
     }
 }

@@ -279,6 +279,24 @@ fn many_keyspaces_come_and_go_and_the_index_is_saved_all_the_same() {
 }
 
 #[test]
+fn a_dropped_keyspace_gives_its_space_back_though_nothing_else_happens() {
+    let mut settings = settings(1 << 20);
+    settings.shard.memory_bytes = 8 << 20;
+    let medium = medium(SEGMENT_BYTES, 600);
+    let (mut store, _) = open_with_report(medium.device(), &settings);
+    for number in 0..20_000u32 {
+        store.put(KeyspaceId(1), &number.to_le_bytes(), &[7; 1_000]).unwrap();
+    }
+    store.sync().unwrap();
+    store.settle(5_000);
+    let used = |store: &Store| store.engine.statistics().space_used_bytes / SEGMENT_BYTES;
+    assert!(written(&store) > 0 && used(&store) > 300, "many segments, and a checkpoint that keeps them");
+    store.engine.drop_keyspace(KeyspaceId(1));
+    store.settle(50_000);
+    assert!(used(&store) < 10, "{} segments", used(&store));
+}
+
+#[test]
 fn another_number_of_shards_ignores_the_checkpoint_for_good() {
     let settings = settings(1 << 20);
     let medium = medium(SEGMENT_BYTES, 60);

