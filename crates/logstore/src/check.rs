@@ -404,12 +404,16 @@ impl Checker<'_> {
             Ends::Open { .. } => self.geometry.segment_bytes / RECORD_BYTES_GUESS,
             Ends::HeaderLost { footer: None, .. } => 0,
         });
-        let passes = self.versions.plan(records.sum(), settings.memory_bytes);
-        let bytes_total = found.len() as u64 * self.geometry.segment_bytes * u64::from(passes);
-        let mut done = CheckProgress { bytes: 0, bytes_total };
-        for pass in 0..passes {
-            self.is_first_pass = pass == 0;
-            self.versions.begin(pass, passes);
+        let planned = self.versions.plan(records.sum(), settings.memory_bytes);
+        let a_pass = found.len() as u64 * self.geometry.segment_bytes;
+        let mut done = CheckProgress { bytes: 0, bytes_total: a_pass * u64::from(planned) };
+        let (mut next, mut passes) = (Some(0), 0);
+        while let Some(first) = next {
+            self.is_first_pass = passes == 0;
+            passes += 1;
+            // How many there are is known at their end.
+            done.bytes_total = done.bytes_total.max(a_pass * u64::from(passes));
+            self.versions.begin(first, settings.memory_bytes);
             let mut logs: BTreeMap<u64, Vec<OpenSegment>> = BTreeMap::new();
             for (&number, ends) in &found {
                 match ends {
@@ -426,7 +430,7 @@ impl Checker<'_> {
                 progress(done);
             }
             self.end_logs(logs);
-            self.versions.finish(&mut self.report);
+            next = self.versions.finish(&mut self.report);
             self.is_first_pass = false;
             each(self, &found)?;
         }

@@ -18,6 +18,7 @@ pub mod check;
 mod checkpoint;
 mod cleaner;
 mod cluster;
+mod collect;
 pub mod compact;
 mod dead;
 mod depth;

@@ -16,6 +16,7 @@ mod entries;
 use crate::checkpoint::find::FoundCheckpoint;
 use crate::checkpoint::replay::Restored;
 use crate::checkpoint::{Tail, replay};
+use crate::collect::{Buckets, Collected};
 use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE};
 use crate::format::segment::SegmentFooter;
 use crate::format::summary::{SummaryEntry, SummaryReader};
@@ -33,7 +34,7 @@ use crate::shard::{LOG_ID_OPEN_SHIFT, LogShard, ShardIdentity, is_cold};
 use crate::stream::Stream;
 use crate::touch::{FoundTouch, FoundTouches};
 use crate::walk;
-pub(crate) use entries::{Buckets, Collected, Packed};
+pub(crate) use entries::Packed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::checksum::checksum;
@@ -97,6 +98,9 @@ pub struct BuildReport {
     /// Bytes that were durable in persistent memory and are damaged, whose loss was accepted.
     pub lost_bytes: u64,
 }
+
+/// Entries of summaries that a pass collects.
+pub(crate) type Entries = Buckets<Packed, FoundTouch>;
 
 /// The indexes being made.
 struct Builders {
@@ -297,10 +301,10 @@ impl ShardPlan {
     pub(crate) fn collect(
         &self,
         device: &mut dyn BlockDevice,
-        mut buckets: Buckets,
+        mut buckets: Entries,
         after: Seq,
         report: &mut BuildReport,
-    ) -> Result<Buckets> {
+    ) -> Result<Entries> {
         let numbers: BTreeMap<u32, u64> =
             self.keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
         let is_wanted = |number: &u32| {

@@ -24,6 +24,7 @@
 //!
 //! A store without touches pays one look whether the table is empty.
 
+use crate::collect::AtPosition;
 use crate::expired::profile::Trace;
 use crate::expired::trace_of;
 use crate::format::record::{
@@ -422,6 +423,12 @@ pub(crate) struct FoundTouch {
     pub expiry_ms: u64,
     pub place: Location,
     pub units: u32,
+}
+
+impl AtPosition for FoundTouch {
+    fn position(&self) -> u64 {
+        self.position
+    }
 }
 
 impl FoundTouch {

@@ -1,12 +1,13 @@
 //! The newest version of each key, out of the records of all segments.
 
 use super::CheckReport;
+use crate::collect::{AtPosition, Buckets, Collected};
 use crate::format::record::{FLAG_COLLIDES, RecordHeader, SEQ_MAX, is_tombstone};
 use crate::format::summary::SummaryEntry;
 use crate::format::superblock::KeyspaceEntry;
 use crate::location::UNIT_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
-use tierstone_base::Position;
+use tierstone_base::{Position, Seq};
 
 /// One version of a key, in 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,15 +40,36 @@ struct Saved {
     doubtful: BTreeSet<u32>,
 }
 
-/// Collects versions of keys with positions in the range of the pass.
+/// A touch of a value that is to be saved.
+#[derive(Clone, Copy, Debug)]
+struct SavedTouch {
+    keyspace: u32,
+    position: u64,
+    /// The sequence that it names.
+    value_seq: Seq,
+    seq: Seq,
+    expiry_ms: u64,
+}
+
+impl AtPosition for Version {
+    fn position(&self) -> u64 {
+        self.position
+    }
+}
+
+impl AtPosition for SavedTouch {
+    fn position(&self) -> u64 {
+        self.position
+    }
+}
+
+/// Collects versions of keys, of as many positions in a pass as its memory allows.
 #[derive(Debug)]
 pub(super) struct Versions {
     keyspaces: BTreeMap<u32, u64>,
     /// By their numbers, whether users' keys are in them; else pieces of large values, and notes about them.
     of_users: Vec<bool>,
-    all: Vec<Version>,
-    first: u64,
-    last: u64,
+    all: Buckets<Version, SavedTouch>,
     /// Where that is wanted.
     saved: Option<Saved>,
     /// Where records are to be saved: of each value that touches name (keyspace, position and sequence), the
@@ -71,9 +93,7 @@ impl Versions {
         Versions {
             keyspaces,
             of_users,
-            all: Vec::new(),
-            first: 0,
-            last: u64::MAX,
+            all: Buckets::new((0, u64::MAX), 0),
             saved: None,
             touches: BTreeMap::new(),
         }
@@ -105,31 +125,30 @@ impl Versions {
         touch.map_or(header.expiry_ms, |&(_, expiry_ms)| expiry_ms)
     }
 
-    /// In how many passes `records` records fit the memory.
+    /// In how many passes `records` records fit the memory, about.
     pub(super) fn plan(&self, records: u64, memory_bytes: u64) -> u32 {
         let needed = records.saturating_mul(size_of::<Version>() as u64);
         u32::try_from(needed.div_ceil(memory_bytes.max(1)).max(1)).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn begin(&mut self, pass: u32, passes: u32) {
-        let bound = |pass: u32| (u128::from(pass) << 64) / u128::from(passes);
-        self.first = bound(pass) as u64;
-        self.last = (bound(pass + 1) - 1) as u64;
-        self.all.clear();
+    /// Begins a pass over positions from `first` on.
+    pub(super) fn begin(&mut self, first: u64, memory_bytes: u64) {
+        self.all = Buckets::new((first, u64::MAX), memory_bytes);
         self.touches.clear();
     }
 
     /// Takes one record. Those of keyspaces that were dropped are void. `segment`: where it is whole.
     pub(super) fn push(&mut self, entry: &SummaryEntry, fingerprint: u64, fate: Fate, segment: Option<u32>) {
         let Some(&keyspace) = self.keyspaces.get(&entry.keyspace.0) else { return };
-        if !(self.first..=self.last).contains(&entry.position.0) {
-            return;
-        }
         if entry.is_touch() {
             if self.saved.is_some() {
-                let key = (entry.keyspace.0, entry.position.0, entry.touched.seq);
-                let newest = self.touches.entry(key).or_default();
-                *newest = (*newest).max((entry.seq, entry.expiry_ms));
+                self.all.push_touch(SavedTouch {
+                    keyspace: entry.keyspace.0,
+                    position: entry.position.0,
+                    value_seq: entry.touched.seq,
+                    seq: entry.seq,
+                    expiry_ms: entry.expiry_ms,
+                });
             }
             return;
         }
@@ -146,11 +165,26 @@ impl Versions {
         });
     }
 
-    /// Finds the newest versions of this pass.
-    pub(super) fn finish(&mut self, report: &mut CheckReport) {
-        self.all.sort_unstable();
+    /// Finds the newest versions of this pass; where the next one begins, if positions are left.
+    pub(super) fn finish(&mut self, report: &mut CheckReport) -> Option<u64> {
+        let all = std::mem::replace(&mut self.all, Buckets::new((0, 0), 0));
+        let next = all.to().checked_add(1);
+        for Collected { records, touches } in all.into_lists() {
+            for touch in touches {
+                let key = (touch.keyspace, touch.position, touch.value_seq);
+                let newest = self.touches.entry(key).or_default();
+                *newest = (*newest).max((touch.seq, touch.expiry_ms));
+            }
+            self.finish_range(records, report);
+        }
+        next
+    }
+
+    /// The same of some positions.
+    fn finish_range(&mut self, mut all: Vec<Version>, report: &mut CheckReport) {
+        all.sort_unstable();
         let is_same = |a: &Version, b: &Version| a.position == b.position && a.order >> 48 == b.order >> 48;
-        for versions in self.all.chunk_by(is_same) {
+        for versions in all.chunk_by(is_same) {
             let collides = versions.iter().any(|version| version.units_and_flags as u8 & FLAG_COLLIDES != 0);
             let number = versions.first().map_or(0, |version| version.order >> 48);
             let is_user = self.of_users.get(number as usize).is_none_or(|is_user| *is_user);
@@ -164,7 +198,6 @@ impl Versions {
             }
             keys.values().for_each(|versions| newest(versions, is_user, report, &mut self.saved));
         }
-        self.all.clear();
     }
 }
 

@@ -11,11 +11,12 @@
 use super::find::FoundCheckpoint;
 use super::load::{Loaded, load};
 use super::{InForce, Tail};
+use crate::collect::{Buckets, Collected};
 use crate::format::checkpoint::{Commit, TouchFact};
 use crate::format::record::{FLAG_COLLIDES, FLAG_REPLACES, FLAG_TOMBSTONE};
 use crate::index::{Candidates, HashIndex, IndexValue};
 use crate::location::{Location, Target, UNIT_BYTES};
-use crate::recovery::{Buckets, BuildReport, Collected, Packed, ShardPlan};
+use crate::recovery::{BuildReport, Packed, ShardPlan};
 use crate::redo::snapshots::may_be_stale;
 use crate::segments::Segment;
 use crate::touch::{FoundTouch, Touch, TouchKey};

@@ -1,8 +1,12 @@
 use super::*;
+use crate::location::Location;
+use crate::recovery::Packed;
+use crate::touch::FoundTouch;
 use proptest::prelude::*;
+use tierstone_base::Seq;
 
 fn record(position: u64, seq: Seq) -> Packed {
-    Packed { position, order: record::SEQ_MAX - seq, place: 0 }
+    Packed::of(position, seq)
 }
 
 fn touch(position: u64, seq: Seq) -> FoundTouch {
