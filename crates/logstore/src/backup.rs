@@ -58,8 +58,9 @@ struct Backup {
     waits_for_footers: bool,
     /// Records of the segment that is being read.
     piece: Option<BackupPiece>,
-    /// Entries of the table of segments.
+    /// Entries of the table of segments, and when some were given, or the backup began.
     parts: BackupPiece,
+    parts_given_us: u64,
     ready: VecDeque<BackupPiece>,
     ready_bytes: usize,
     failed: Option<Error>,
@@ -84,6 +85,9 @@ struct Waiting {
 const PIECE_BYTES: usize = 256 << 10;
 /// Bytes of pieces that were not taken above which nothing more is read.
 const READY_BYTES: usize = 1 << 20;
+/// Entries of the table are given after so long at least, in microseconds: of segments that are only looked at nothing else
+/// comes, and who reads the backup takes silence for its end.
+const PARTS_EVERY_US: u64 = 1_000_000;
 /// How long a full store waits for a segment to be read, in microseconds.
 const PATIENCE_US: u64 = 1_000_000;
 /// How long a read gives way to a group that is being written, in microseconds: a device that does both makes
@@ -174,6 +178,7 @@ impl LogShard {
             waits_for_footers: false,
             piece: None,
             parts: BackupPiece::of_parts(),
+            parts_given_us: self.now.monotonic_us,
             ready: VecDeque::new(),
             ready_bytes: 0,
             failed: None,

@@ -17,6 +17,7 @@ use crate::admission::Purpose;
 use crate::read_path::{Found, Search};
 use crate::reservations::Writer;
 use crate::shard::LogShard;
+use tierstone_base::collections::Set;
 use tierstone_base::{Now, Position, Result, Seq};
 use tierstone_engine::{Engine, PREFETCHED_KEYS, Write};
 
@@ -24,9 +25,14 @@ use tierstone_engine::{Engine, PREFETCHED_KEYS, Write};
 #[derive(Debug, Default)]
 pub struct PutOff {
     /// Their positions: what has one of them is put off too.
-    pub positions: Vec<Position>,
+    pub positions: Set<Position>,
     /// The numbers of those that the last call has put off.
     pub numbers: Vec<usize>,
+}
+
+impl PutOff {
+    /// So many wait at a time, more than are read at once: nothing more is looked at.
+    pub const WAITING_MAX: usize = 4_096;
 }
 
 /// What a shard remembers of loads.
@@ -63,7 +69,7 @@ impl LogShard {
             && !self.transfers.wait_for_flash()
     }
 
-    /// Applies `puts` in order, each by itself, until there is no room for more. Gives how many were looked at;
+    /// Applies `puts` in order, each by itself, until there is no room for more or [`PutOff::WAITING_MAX`] are put off. Gives how many were looked at;
     /// those of `put_off.numbers`, counted in `puts`, were not applied: their old records are being read. They
     /// are to be written by [`LogShard::load_put_off`], each alone and in order, before this is called again; as long
     /// as one of them still waits, its position stays in `put_off.positions`.
@@ -86,7 +92,7 @@ impl LogShard {
         }
         let mut done = 0;
         self.prefetch_index(puts[..puts.len().min(PREFETCHED_KEYS)].iter().map(|put| &put.key));
-        while done < puts.len() {
+        while done < puts.len() && put_off.numbers.len() < PutOff::WAITING_MAX {
             let (some, next) = puts[done..].split_at(PREFETCHED_KEYS.min(puts.len() - done));
             match self.admit_load(some) {
                 Ok(()) => {}
@@ -153,7 +159,7 @@ impl LogShard {
             return false;
         }
         if !is_behind {
-            put_off.positions.push(key.position);
+            put_off.positions.insert(key.position);
         }
         put_off.numbers.push(number);
         true

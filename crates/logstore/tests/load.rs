@@ -83,7 +83,8 @@ fn put_off(settings: &OpenSettings) -> Vec<usize> {
     let (_medium, mut store) = fresh(64 << 10, 16, settings);
     let keys = [&b"a"[..], b"b", b"c"];
     let writes: Vec<Write<'_>> = keys.iter().map(|key| put(&store, key, b"new")).collect();
-    let mut waiting = PutOff { positions: vec![writes[1].key.position], numbers: Vec::new() };
+    let mut waiting =
+        PutOff { positions: [writes[1].key.position].into_iter().collect(), numbers: Vec::new() };
     assert_eq!(store.engine.load(store.now, &writes, &mut waiting).unwrap(), 3);
     assert_eq!(store.engine.len(SPACE), 3 - waiting.numbers.len() as u64);
     waiting.numbers

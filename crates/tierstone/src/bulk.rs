@@ -194,10 +194,10 @@ impl<D> Loads<D> {
     pub fn advance(&mut self, engine: &mut DatabaseShard, now: Now) -> Result<bool> {
         let mut has_moved = false;
         self.put_off.positions.clear();
-        let mut outcome = Ok(());
+        let mut outcome = Ok(true);
         for loading in &mut self.stages {
             outcome = loading.advance(engine, now, &mut self.put_off, &mut has_moved);
-            if outcome.is_err() {
+            if !matches!(outcome, Ok(true)) {
                 break;
             }
         }
@@ -225,17 +225,21 @@ impl<D> Loads<D> {
 }
 
 impl<D> Loading<D> {
-    /// Applies what was put off, if it may be now, and then the records that were not looked at.
+    /// Applies what was put off, if it may be now, and then the records that were not looked at. False: so many wait that
+    /// nothing behind them is looked at.
     fn advance(
         &mut self,
         engine: &mut DatabaseShard,
         now: Now,
         put_off: &mut PutOff,
         has_moved: &mut bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Loading { stage, next, put_off: own, .. } = self;
         let mut outcome = Ok(());
         own.retain(|&number| {
+            if put_off.positions.len() >= PutOff::WAITING_MAX {
+                return true;
+            }
             let write = stage.write(&stage.records[number]);
             if put_off.positions.contains(&write.key.position) {
                 return true;
@@ -249,12 +253,15 @@ impl<D> Loading<D> {
                 Err(error) if error.kind() == ErrorKind::Retry => {}
                 Err(error) => outcome = Err(error),
             }
-            put_off.positions.push(write.key.position);
+            put_off.positions.insert(write.key.position);
             true
         });
         outcome?;
+        if put_off.positions.len() >= PutOff::WAITING_MAX {
+            return Ok(false);
+        }
         if *next == stage.len() {
-            return Ok(());
+            return Ok(true);
         }
         let writes = stage.writes(*next);
         check_plain(engine, now, &writes)?;
@@ -266,8 +273,11 @@ impl<D> Loading<D> {
             own.extend(put_off.numbers.iter().map(|number| *next + number));
             *next += count;
             rest = &rest[count..];
+            if put_off.positions.len() >= PutOff::WAITING_MAX {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -263,9 +263,9 @@ fn a_store_with_as_many_names_as_fit_is_opened_again() {
     let directory = TemporaryDirectory::new();
     let mut store = Store::open(&options(&directory, 1)).unwrap();
     let mut names = Vec::new();
-    for len in (4..=255usize).rev() {
+    for len in (5..=255usize).rev() {
         loop {
-            let name = format!("{:04}{}", names.len(), "n".repeat(len - 4));
+            let name = format!("n{:04}{}", names.len(), "n".repeat(len - 5));
             match store.open_keyspace(&name, KeyspaceOptions::default()) {
                 Ok(_) => names.push(name),
                 Err(refused) => {
@@ -284,6 +284,6 @@ fn a_store_with_as_many_names_as_fit_is_opened_again() {
     let mut store = Store::open(&options(&directory, 1)).unwrap();
     assert_eq!(store.keyspaces().len(), names.len());
     assert!(store.drop_keyspace(&names[0]).unwrap());
-    store.open_keyspace("0", KeyspaceOptions::default()).unwrap();
+    store.open_keyspace("x", KeyspaceOptions::default()).unwrap();
     store.close().unwrap();
 }

@@ -5,7 +5,7 @@
 //! its own.
 
 use super::parts::Plan;
-use super::{Backup, PIECE_BYTES};
+use super::{Backup, PARTS_EVERY_US, PIECE_BYTES};
 use crate::format::record::{self, Decoded, FLAG_TOMBSTONE};
 use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
 use crate::io::IoTag;
@@ -232,7 +232,7 @@ impl LogShard {
             }
             return;
         }
-        let name = self.part_name(number);
+        let (name, now_us) = (self.part_name(number), self.now.monotonic_us);
         let state = match current.plan {
             Plan::Give => PartState::Given,
             Plan::Keep(_) | Plan::Compare(_) => PartState::Kept,
@@ -242,6 +242,10 @@ impl LogShard {
             backup.give_piece();
             let live = backup.waiting.get(&number).map_or(0, |waiting| waiting.live);
             backup.name_part(HeldPart { name, live, digest: current.digest }, state);
+            if now_us >= backup.parts_given_us + PARTS_EVERY_US {
+                backup.give_parts();
+                backup.parts_given_us = now_us;
+            }
         }
         self.segments.unpin_for_snapshots(number);
         self.cleaner.look_again();

@@ -486,7 +486,7 @@ impl<'a> World<'a> {
                     Some(Err(error)) if is_refusal(error.kind()) => {}
                     Some(Err(error)) if error.kind() != ErrorKind::Retry => return Err(error.into()),
                     None | Some(Err(_)) => {
-                        put_off.positions.push(write.key.position);
+                        put_off.positions.insert(write.key.position);
                         waiting.push(number);
                     }
                 }

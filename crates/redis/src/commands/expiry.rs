@@ -92,7 +92,8 @@ impl Conditions {
         if self.is_new && old != 0 || self.is_old && old == 0 {
             return false;
         }
-        let old = if old == 0 { i64::MAX } else { old as i64 };
+        // The library allows times that no client can name.
+        let old = if old == 0 { i64::MAX } else { i64::try_from(old).unwrap_or(i64::MAX) };
         let is_without = old == i64::MAX;
         !(self.is_greater && (is_without || new <= old) || self.is_less && !is_without && new >= old)
     }
@@ -154,7 +155,7 @@ fn show(context: &mut Context<'_, '_>, show: impl FnOnce(u64, u64) -> u64) -> Ru
     context.reply.integer(match expiry {
         None => -2,
         Some(0) => -1,
-        Some(expiry) => show(expiry, now_ms) as i64,
+        Some(expiry) => i64::try_from(show(expiry, now_ms)).unwrap_or(i64::MAX),
     });
     Ok(())
 }
