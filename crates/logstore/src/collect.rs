@@ -40,6 +40,13 @@ impl<R, T> Collected<R, T> {
     }
 }
 
+/// Puts an entry into a list; by how many bytes the list has grown.
+fn pushed<E>(list: &mut Vec<E>, entry: E) -> usize {
+    let before = list.capacity();
+    list.push(entry);
+    (list.capacity() - before) * size_of::<E>()
+}
+
 /// Ranges of positions, as a power of two.
 const BUCKET_BITS: u32 = 9;
 
@@ -70,19 +77,15 @@ impl<R: AtPosition, T: AtPosition> Buckets<R, T> {
 
     pub fn push(&mut self, entry: R) {
         if let Some(list) = self.list(entry.position()) {
-            let before = list.records.capacity();
-            list.records.push(entry);
-            let more = list.records.capacity() - before;
-            self.added(more * size_of::<R>());
+            let more = pushed(&mut list.records, entry);
+            self.added(more);
         }
     }
 
     pub fn push_touch(&mut self, touch: T) {
         if let Some(list) = self.list(touch.position()) {
-            let before = list.touches.capacity();
-            list.touches.push(touch);
-            let more = list.touches.capacity() - before;
-            self.added(more * size_of::<T>());
+            let more = pushed(&mut list.touches, touch);
+            self.added(more);
         }
     }
 
@@ -109,13 +112,11 @@ impl<R: AtPosition, T: AtPosition> Buckets<R, T> {
         }
         let Some(whole) = self.lists.pop() else { return false };
         *self = Buckets::new((self.from, self.to), self.bytes_max);
-        for entry in whole.records {
-            self.lists[((entry.position() - self.from) >> self.shift) as usize].records.push(entry);
-        }
-        for touch in whole.touches {
-            self.lists[((touch.position() - self.from) >> self.shift) as usize].touches.push(touch);
-        }
-        self.bytes = self.lists.iter().map(Collected::bytes).sum();
+        // All of them are here; whether they are too many is for the caller to see.
+        let bytes_max = std::mem::replace(&mut self.bytes_max, u64::MAX);
+        whole.records.into_iter().for_each(|entry| self.push(entry));
+        whole.touches.into_iter().for_each(|touch| self.push_touch(touch));
+        self.bytes_max = bytes_max;
         true
     }
 }

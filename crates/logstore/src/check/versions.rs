@@ -90,13 +90,7 @@ impl Versions {
     pub(super) fn new(keyspaces: &[KeyspaceEntry]) -> Self {
         let of_users = keyspaces.iter().map(|keyspace| keyspace.id.is_user()).collect();
         let keyspaces = keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
-        Versions {
-            keyspaces,
-            of_users,
-            all: Buckets::new((0, u64::MAX), 0),
-            saved: None,
-            touches: BTreeMap::new(),
-        }
+        Versions { keyspaces, of_users, all: Buckets::new((0, 0), 0), saved: None, touches: BTreeMap::new() }
     }
 
     /// From now on the newest whole version of each key is to be saved.

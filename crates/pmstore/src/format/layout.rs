@@ -19,8 +19,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of `bytes` bytes behind the region's first `base`, of which what no store can have stays unused; the error says what is wrong with the geometry, or how
-    /// large a region is needed.
+    /// The layout of `bytes` bytes behind the region's first `base`, of which what no store can have stays unused; the error
+    /// says what is wrong with the geometry, or how large a region is needed.
     pub fn new(geometry: Geometry, shards: u16, bytes: u64, base: u64) -> Result<Layout> {
         let Geometry { segment_bytes, block_bytes, log_segments } = geometry;
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
