@@ -25,8 +25,11 @@ use tierstone_engine::cuts::Cut;
 use tierstone_engine::{Cost, Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest};
 
 /// Keys of a page whose records are under way at the same time: as many as have [`PAGE_BYTES_MAX`] together as a rule, within
-/// these bounds. All that a short range wants are read at once, so that its thread is woken once.
+/// these bounds. All that a short range wants are read at once, so that its thread is woken once; of very long values only as
+/// many as have [`LONG_BYTES`].
 const READS_AT_ONCE_MIN: usize = 32;
+const LONG_READS_AT_ONCE_MIN: usize = 4;
+const LONG_BYTES: u64 = 16 << 20;
 const READS_AT_ONCE_MAX: usize = 128;
 /// A page with so many bytes takes no further keys.
 const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -119,6 +122,13 @@ fn merge(mut keys: Vec<Vec<u8>>, gone: Vec<Vec<u8>>, wanted: usize, direction: D
     keys
 }
 
+/// How many records are read at once where they have `mean_bytes`.
+fn at_once_of(mean_bytes: u64) -> usize {
+    let fit = |bytes: u64| usize::try_from(bytes / mean_bytes.max(1)).unwrap_or(usize::MAX);
+    let least = fit(LONG_BYTES).clamp(LONG_READS_AT_ONCE_MIN, READS_AT_ONCE_MIN);
+    fit(PAGE_BYTES_MAX as u64).clamp(least, READS_AT_ONCE_MAX)
+}
+
 impl LogShard {
     /// Starts a page of a range.
     pub(crate) fn start_range(&mut self, mut request: RangeRequest) {
@@ -188,8 +198,7 @@ impl LogShard {
     /// Keys of a page of `keyspace` that may be under way at the same time.
     fn reads_at_once(&self, keyspace: KeyspaceId) -> usize {
         let keys = self.keyspaces.get(keyspace).map_or(0, |keyspace| keyspace.index.len());
-        let mean_bytes = self.segments.live_bytes() / keys.max(1);
-        ((PAGE_BYTES_MAX as u64 / mean_bytes.max(1)) as usize).clamp(READS_AT_ONCE_MIN, READS_AT_ONCE_MAX)
+        at_once_of(self.segments.live_bytes() / keys.max(1))
     }
 
     /// Takes the next keys of the range and looks for their records.
@@ -354,5 +363,19 @@ impl LogShard {
         let value = self.found_bytes(found)?.get(header.value_range())?.to_vec();
         page.bytes += key.len() + value.len() + ENTRY_BYTES;
         Some(RangeEntry { key: key.to_vec(), meta, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::at_once_of;
+
+    #[test]
+    fn records_that_are_read_at_once_are_fewer_where_they_are_long() {
+        for (mean_bytes, at_once) in
+            [(0, 128), (100, 128), (16 << 10, 64), (100_000, 32), (1 << 20, 16), (8 << 20, 4), (u64::MAX, 4)]
+        {
+            assert_eq!(at_once_of(mean_bytes), at_once, "{mean_bytes} bytes");
+        }
     }
 }

@@ -111,9 +111,10 @@ pub(crate) struct Split {
     bytes: u64,
 }
 
-/// A merge under way: keys that were written here since it began, but by it.
-#[derive(Debug, Default)]
+/// A merge under way: keys of its range that were written here since it began, but by it.
+#[derive(Debug)]
 pub(crate) struct Merge {
+    range: (Position, Position),
     written: BTreeSet<(KeyspaceId, Vec<u8>)>,
     written_bytes: usize,
     ingesting: bool,
@@ -328,16 +329,22 @@ impl LogShard {
         }
     }
 
-    /// Begins to take another shard's records in: writes here win over them from now on, what is here
-    /// already does not.
+    /// Begins to take another shard's records of `range` in: writes here win over them from now on, what is here
+    /// already does not. Cost: of writes to the range the keys are remembered until it ends, in 16 MiB at most.
     ///
     /// # Errors
     /// `Busy`: a merge is under way.
-    pub fn begin_merge(&mut self) -> Result<()> {
+    pub fn begin_merge(&mut self, range: (Position, Position)) -> Result<()> {
         if self.transfers.merge.is_some() {
             return Err(Error::new(ErrorKind::Busy, "a merge is under way"));
         }
-        self.transfers.merge = Some(Box::default());
+        self.transfers.merge = Some(Box::new(Merge {
+            range,
+            written: BTreeSet::new(),
+            written_bytes: 0,
+            ingesting: false,
+            overrun: false,
+        }));
         Ok(())
     }
 
@@ -347,8 +354,8 @@ impl LogShard {
     ///
     /// # Errors
     /// Nothing was written: as [`tierstone_engine::Engine::write`]; with `Retry` the same records are to
-    /// come again after a step. `InvalidInput`: there is no merge. `NoMemory`: more keys were written
-    /// here meanwhile than can be remembered; the merge is void.
+    /// come again after a step. `InvalidInput`: there is no merge. `NoMemory`: more keys of the range
+    /// were written here meanwhile than can be remembered; the merge is void.
     pub fn ingest(&mut self, now: Now, records: &[MovedRecord]) -> Result<Option<WriteReceipt>> {
         self.now = self.now.max(now);
         let Some(merge) = &mut self.transfers.merge else {
@@ -425,6 +432,7 @@ impl LogShard {
         if let Some(merge) = &mut self.transfers.merge
             && !merge.ingesting
             && !merge.overrun
+            && (merge.range.0..=merge.range.1).contains(&key.position)
             && merge.written.insert((key.keyspace, key.bytes.to_vec()))
         {
             merge.written_bytes += MOVED_OVERHEAD_BYTES + key.bytes.len();

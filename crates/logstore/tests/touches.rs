@@ -347,7 +347,7 @@ fn what_the_cleaner_deletes_as_expired_does_not_win_over_what_a_merge_brings() {
         }
         store.sync().unwrap();
         store.now.wall_ms = start + 5_000;
-        store.engine.begin_merge().unwrap();
+        store.engine.begin_merge((Position(0), Position(u64::MAX))).unwrap();
         let before = store.engine.statistics().expired_keys;
         // The segment has a hole by now.
         store.delete(SPACE, &3u64.to_le_bytes()).unwrap();

@@ -121,7 +121,7 @@ fn split(seed: u64, settings: &OpenSettings) -> [(Model, Model); 2] {
         change(&mut source, &mut model, &mut random, 300);
     }
     source.engine.begin_split(RANGE).unwrap();
-    target.engine.begin_merge().unwrap();
+    target.engine.begin_merge(RANGE).unwrap();
     assert_eq!(source.engine.begin_split(RANGE).unwrap_err().kind(), ErrorKind::Busy);
     for step in 0.. {
         // Writers are quick at first, so that much is cleaned before it was scanned.
@@ -196,7 +196,7 @@ fn merge(settings: &OpenSettings) -> (Model, Model) {
     let mut expected = before;
     expected.extend(model.clone());
     source.engine.begin_split((Position(0), Position(u64::MAX))).unwrap();
-    target.engine.begin_merge().unwrap();
+    target.engine.begin_merge((Position(0), Position(u64::MAX))).unwrap();
     let mut written = Model::new();
     let mut touched = Vec::new();
     for _ in 0..30 {
@@ -291,7 +291,7 @@ fn crashes(seed: u64, sync_target: bool) -> (u32, Vec<String>) {
     }
     source.sync().unwrap();
     source.engine.begin_split(RANGE).unwrap();
-    target.engine.begin_merge().unwrap();
+    target.engine.begin_merge(RANGE).unwrap();
     for step in 0.. {
         if step < 20 {
             change(&mut source, &mut model, &mut random, 60);
@@ -352,7 +352,7 @@ fn a_split_that_is_given_up_leaves_the_source_whole_and_another_may_begin() {
     }
     assert!(contents(&mut source) == model);
     source.engine.begin_split(RANGE).unwrap();
-    target.engine.begin_merge().unwrap();
+    target.engine.begin_merge(RANGE).unwrap();
     while !source.engine.split_progress().unwrap().caught_up {
         carry(&mut source, &mut target, usize::MAX);
     }
@@ -360,6 +360,33 @@ fn a_split_that_is_given_up_leaves_the_source_whole_and_another_may_begin() {
     drop_all(&mut source, |_| {});
     assert!(contents(&mut source) == part(&model, &source, false));
     assert!(contents(&mut target) == part(&model, &source, true));
+}
+
+#[test]
+fn what_a_target_writes_beside_the_range_does_not_end_a_merge_and_too_much_in_it_does() {
+    let (_medium, mut target) = fresh(64 << 10, 24, &small_settings());
+    target.engine.begin_merge(RANGE).unwrap();
+    let long = |number: u32| [number.to_be_bytes().as_slice(), &[0; 12_000]].concat();
+    // Deletions of what is not there count, too.
+    let write_all = |target: &mut Store, moved: bool| {
+        for key in
+            (0..5_000).map(long).filter(|key| is_moved(target, key) == moved).take(1_500).collect::<Vec<_>>()
+        {
+            let write = Write { key: target.key(KeyspaceId(1), &key), kind: WriteKind::Delete };
+            target.write(&[write]).unwrap();
+        }
+    };
+    let moved = (0..).map(key).find(|key| is_moved(&target, key)).unwrap();
+    let value = tierstone_logstore::transfer::MovedValue {
+        value: b"1".to_vec(),
+        expiry_ms: 0,
+        kind: Default::default(),
+    };
+    let record = MovedRecord { keyspace: KeyspaceId(1), key: moved, put: Some(value) };
+    write_all(&mut target, false);
+    target.engine.ingest(target.now, std::slice::from_ref(&record)).unwrap();
+    write_all(&mut target, true);
+    assert_eq!(target.engine.ingest(target.now, &[record]).unwrap_err().kind(), ErrorKind::NoMemory);
 }
 
 #[test]

@@ -321,6 +321,11 @@ impl BackupReader {
         &self.tables
     }
 
+    /// The same, without the reader.
+    pub fn into_tables(self) -> PartTables {
+        self.tables
+    }
+
     /// Takes the next frame: its head, and the payload that this says it has.
     ///
     /// # Errors

@@ -276,9 +276,9 @@ fn a_chain_shows_what_counts_from_where_it_was_given() {
     let key = (0, (3, part().held.name.life));
     let given = table(PartState::Given, one.wrapping_add(two), Vec::new());
     let mut chain = chain::BackupChain::default();
-    chain.add(&given, 10).unwrap();
-    chain.add(&table(PartState::Changed(vec![128]), two, Vec::new()), 20).unwrap();
-    chain.add(&table(PartState::Kept, two, vec![(129, 99)]), 30).unwrap();
+    chain.add(given.clone(), 10).unwrap();
+    chain.add(table(PartState::Changed(vec![128]), two, Vec::new()), 20).unwrap();
+    chain.add(table(PartState::Kept, two, vec![(129, 99)]), 30).unwrap();
     assert!(chain.check_end().is_err(), "nothing has come");
     assert_eq!(chain.shows(0, key, &record(128)), None);
     assert_eq!(chain.shows(1, key, &record(129)), None);
@@ -287,12 +287,12 @@ fn a_chain_shows_what_counts_from_where_it_was_given() {
     chain.check_end().unwrap();
     // What has expired by the last cut counts, and is not shown.
     let mut chain = chain::BackupChain::default();
-    chain.add(&given, 10).unwrap();
-    chain.add(&table(PartState::Kept, one.wrapping_add(two), vec![(128, 20), (129, 21)]), 20).unwrap();
+    chain.add(given.clone(), 10).unwrap();
+    chain.add(table(PartState::Kept, one.wrapping_add(two), vec![(128, 20), (129, 21)]), 20).unwrap();
     assert_eq!([128, 129].map(|place| chain.shows(0, key, &record(place))), [None, Some(21)]);
     chain.check_end().unwrap();
     // Without a base there is nothing to be named.
-    let error = chain::BackupChain::default().add(&table(PartState::Kept, 0, Vec::new()), 1).unwrap_err();
+    let error = chain::BackupChain::default().add(table(PartState::Kept, 0, Vec::new()), 1).unwrap_err();
     assert!(error.message().contains("does not hold"), "{error}");
     let mut twice = given;
     assert!(twice.add(0, vec![part()]).is_err());

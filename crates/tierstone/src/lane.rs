@@ -19,6 +19,7 @@ use tierstone_engine::{
 };
 use tierstone_media::{BlockDevice, IoCompletion, IoKind, IoRequest, Wait};
 
+pub(crate) mod among;
 mod pages;
 mod ranges;
 

@@ -6,10 +6,14 @@
 //! may be given or not.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use tierstone_base::{Error, Position, Result};
 
-/// Entries that the iterators fetch at a time.
-pub(crate) const PAGE_ENTRIES: u32 = 256;
+/// Entries that the iterators fetch at a time: few at first, for nobody knows how long values are, then as many as had
+/// [`PAGE_BYTES`] together before.
+const PAGE_ENTRIES: RangeInclusive<u32> = 4..=256;
+const PAGE_ENTRIES_AT_FIRST: u32 = 16;
+const PAGE_BYTES: usize = 4 << 20;
 
 /// Where a walk goes on. It stays good when the store is closed and opened again, with any number of
 /// shards.
@@ -72,27 +76,62 @@ pub struct Page {
 pub(crate) struct Buffered {
     entries: VecDeque<Result<Entry>>,
     cursor: Option<Cursor>,
+    /// Entries to ask for.
+    count: u32,
 }
 
 impl Buffered {
     pub fn new() -> Self {
-        Buffered { entries: VecDeque::new(), cursor: Some(Cursor::START) }
+        Buffered { entries: VecDeque::new(), cursor: Some(Cursor::START), count: PAGE_ENTRIES_AT_FIRST }
     }
 
-    /// The next entry; `fetch` gets pages.
-    pub fn next(&mut self, mut fetch: impl FnMut(Cursor) -> Result<Page>) -> Option<Result<Entry>> {
+    /// The next entry; `fetch` gets pages of about so many entries.
+    pub fn next(&mut self, mut fetch: impl FnMut(Cursor, u32) -> Result<Page>) -> Option<Result<Entry>> {
         loop {
             if let Some(entry) = self.entries.pop_front() {
                 return Some(entry);
             }
-            match fetch(self.cursor.take()?) {
+            match fetch(self.cursor.take()?, self.count) {
                 Ok(page) => {
+                    self.count = count_after(&page, self.count);
                     self.cursor = page.next;
                     self.entries.extend(page.entries.into_iter().map(Ok));
                     self.entries.extend(page.damaged.map(Err));
                 }
                 Err(error) => return Some(Err(error)),
             }
+        }
+    }
+}
+
+/// How many entries to ask for after a page that was asked for `count`.
+fn count_after(page: &Page, count: u32) -> u32 {
+    let bytes: usize = page.entries.iter().map(|entry| entry.key.len() + entry.value.len()).sum();
+    let fit = PAGE_BYTES.saturating_mul(page.entries.len()) / bytes.max(1);
+    let fit = if page.entries.is_empty() { u32::MAX } else { u32::try_from(fit).unwrap_or(u32::MAX) };
+    fit.min(2 * count).clamp(*PAGE_ENTRIES.start(), *PAGE_ENTRIES.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_grow_as_long_as_their_bytes_allow() {
+        let page = |entries: usize, value_bytes: usize| {
+            let entry = Entry::new(b"key".to_vec(), vec![0; value_bytes], 0);
+            Page { entries: vec![entry; entries], next: None, damaged: None }
+        };
+        for ((entries, value_bytes), count, after) in [
+            ((16, 100), 16, 32),
+            ((200, 100), 200, 256),
+            ((0, 0), 16, 32),
+            ((16, 4 << 20), 16, 4),
+            ((4, 1 << 20), 4, 4),
+            ((4, 1 << 16), 4, 8),
+            ((256, 1 << 16), 256, 63),
+        ] {
+            assert_eq!(count_after(&page(entries, value_bytes), count), after, "{entries} of {value_bytes}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::batch::KeyspaceName;
 use crate::local::Store;
 use crate::plain::is_user_value;
 use crate::range::{KeyRange, Range};
-use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
+use crate::scan::{Buffered, Cursor, Entry, Page};
 use std::cell::RefCell;
 use std::rc::Rc;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
@@ -233,16 +233,21 @@ impl Iterator for Scan<'_> {
 
     fn next(&mut self) -> Option<Result<Entry>> {
         let Scan { store, keyspace, shown, buffered } = self;
-        buffered.next(|cursor| {
+        buffered.next(|cursor, count| {
             let snapshot = shown.in_store(store)?;
-            page_at(store, snapshot, *keyspace, cursor)
+            page_at(store, snapshot, *keyspace, (cursor, count))
         })
     }
 }
 
-/// One page of a walk of a snapshot.
-fn page_at(store: &mut Store, snapshot: &Snapshot, id: KeyspaceId, cursor: Cursor) -> Result<Page> {
-    let (found, next) = store.keys_at(snapshot, id, cursor, PAGE_ENTRIES)?;
+/// One page of a walk of a snapshot, of about `count` entries.
+fn page_at(
+    store: &mut Store,
+    snapshot: &Snapshot,
+    id: KeyspaceId,
+    (cursor, count): (Cursor, u32),
+) -> Result<Page> {
+    let (found, next) = store.keys_at(snapshot, id, cursor, count)?;
     let mut page = Page { entries: Vec::new(), next, damaged: found.damaged };
     let shown: Vec<_> = found.entries.into_iter().filter(|entry| is_user_value(&entry.meta)).collect();
     let keys: Vec<&[u8]> = shown.iter().map(|entry| entry.key.as_slice()).collect();

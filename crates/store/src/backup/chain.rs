@@ -39,15 +39,15 @@ impl BackupChain {
     ///
     /// # Errors
     /// `Corrupt`: it names what its base does not show.
-    pub fn add(&mut self, tables: &PartTables, taken_at_ms: u64) -> Result<()> {
+    pub fn add(&mut self, tables: PartTables, taken_at_ms: u64) -> Result<()> {
         let base = std::mem::take(&mut self.shards);
-        for (shard, table) in tables.shards.iter().enumerate() {
+        for (shard, table) in tables.shards.into_iter().enumerate() {
             let mut shown = BTreeMap::new();
             for (part, entry) in table {
-                let (giver, gone) = match &entry.state {
+                let (giver, gone) = match entry.state {
                     PartState::Given => (self.len, Vec::new()),
                     state => {
-                        let known = base.get(shard).and_then(|parts| parts.get(part));
+                        let known = base.get(shard).and_then(|parts| parts.get(&part));
                         let Some(known) = known.filter(|known| known.held.name == entry.held.name) else {
                             let message = format!(
                                 "backup {} of the chain names segment {part} of shard {shard}, which its base does not hold",
@@ -56,14 +56,16 @@ impl BackupChain {
                             return Err(corrupt(&message));
                         };
                         let gone = match state {
-                            PartState::Changed(gone) => gone.clone(),
+                            PartState::Changed(gone) => gone,
                             _ => known.gone.clone(),
                         };
                         (known.giver, gone)
                     }
                 };
-                let expiries = entry.expiries.clone();
-                shown.insert(*part, Shown { held: entry.held, giver, gone, expiries, digest: 0 });
+                shown.insert(
+                    part,
+                    Shown { held: entry.held, giver, gone, expiries: entry.expiries, digest: 0 },
+                );
             }
             self.shards.push(shown);
         }

@@ -6,6 +6,7 @@
 //! 2. Everything of the chain is verified before it is called whole, what no longer counts too.
 
 use super::directory::{FRAMES_FILE, MANIFEST_FILE, open, read};
+use super::{BackupProgress, BackupReport};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,34 +14,87 @@ use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_engine::BackupRecord;
 use tierstone_store::backup::chain::BackupChain;
 use tierstone_store::backup::since::BackupBase;
-use tierstone_store::backup::{BackupReader, BaseName, FrameHeader, FrameKind, HEADER_BYTES, Taken};
+use tierstone_store::backup::{
+    BackupReader, BackupStart, BaseName, FrameHeader, FrameKind, HEADER_BYTES, Taken,
+};
 
 /// Backups of a chain at most; every restore reads all of them.
 const CHAIN_MAX: usize = 1_000;
 /// Directories beside a backup that are looked at for its base.
 const BESIDE_MAX: usize = 10_000;
 
-/// The backups that the one at `path` consists of, the whole one first; `bases` are searched for those that it was made
-/// since, then the directories beside it.
+/// The backups that one consists of, the whole one first. Their tables are not kept: there may be a thousand of them.
+pub(super) struct Chain {
+    pub links: Vec<Link>,
+    /// What the last one is of.
+    pub start: BackupStart,
+}
+
+/// A backup of a chain that was skimmed, and is whole.
+pub(super) struct Link {
+    pub path: PathBuf,
+    name: Option<BaseName>,
+    /// Of the backup that it was made since.
+    base: Option<BaseName>,
+    bytes: u64,
+}
+
+impl Link {
+    fn new(path: &Path, reader: &BackupReader) -> Link {
+        let base = reader.start().and_then(|start| start.base);
+        Link { path: path.to_path_buf(), name: reader.name(), base, bytes: reader.totals().bytes }
+    }
+
+    /// Refuses what was read of it again if it is another one by now.
+    fn check_same(&self, reader: &BackupReader) -> Result<()> {
+        if reader.name() == self.name {
+            return Ok(());
+        }
+        let message = format!("the backup in {} was changed while it was read", self.path.display());
+        Err(Error::new(ErrorKind::Corrupt, message))
+    }
+}
+
+impl Chain {
+    /// Bytes of records in all of them.
+    pub fn bytes(&self) -> u64 {
+        self.links.iter().map(|link| link.bytes).sum()
+    }
+
+    /// The tables of all of them together, which are read once more, each by itself.
+    fn shown(&self) -> Result<BackupChain> {
+        let mut shown = BackupChain::default();
+        for link in &self.links {
+            let reader = skim(&link.path)?;
+            link.check_same(&reader)?;
+            let taken_at_ms = reader.start().map_or(0, |start| start.taken_at_ms);
+            shown.add(reader.into_tables(), taken_at_ms)?;
+        }
+        Ok(shown)
+    }
+}
+
+/// The backups that the one at `path` consists of; `bases` are searched for those that it was made since, then the
+/// directories beside it.
 ///
 /// # Errors
 /// `InvalidInput`: there is no backup, or one of the chain is not to be found. `Corrupt`: one is damaged, or not complete.
-pub(super) fn find(path: &Path, bases: &[PathBuf]) -> Result<Vec<(PathBuf, BackupReader)>> {
-    let mut chain = vec![(path.to_path_buf(), skim(path)?)];
-    while let Some((newest, reader)) = chain.last() {
-        let Some((start, wanted)) = reader.start().and_then(|start| Some((start, start.base?))) else {
-            break;
-        };
-        if chain.len() >= CHAIN_MAX {
+pub(super) fn find(path: &Path, bases: &[PathBuf]) -> Result<Chain> {
+    let last = skim(path)?;
+    let Some(start) = last.start().cloned() else { unreachable!("a backup that is complete has begun") };
+    let mut links = vec![Link::new(path, &last)];
+    drop(last);
+    while let Some((newest, name)) = links.last().and_then(|link| Some((&link.path, link.base?))) {
+        if links.len() >= CHAIN_MAX {
             let message = format!("more than {CHAIN_MAX} backups follow each other: no chain is so long");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        let wanted = Wanted { newer: newest, name: wanted, store: start.store, shards: start.shards };
+        let wanted = Wanted { newer: newest, name, store: start.store, shards: start.shards };
         let base = find_base(&wanted, (path, bases))?;
-        chain.push(base);
+        links.push(base);
     }
-    chain.reverse();
-    Ok(chain)
+    links.reverse();
+    Ok(Chain { links, start })
 }
 
 /// What the base of a backup is.
@@ -54,12 +108,12 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Reads the backup in a directory, which has the right id, and refuses it if it is not whole, or another one.
-    fn read(&self, path: &Path) -> Result<BackupReader> {
+    fn read(&self, path: &Path) -> Result<Link> {
         let reader = skim(path)?;
         let is_of_store =
             reader.start().is_some_and(|start| (start.store, start.shards) == (self.store, self.shards));
         if is_of_store && reader.name() == Some(self.name) {
-            return Ok(reader);
+            return Ok(Link::new(path, &reader));
         }
         let message = format!(
             "{} was made since another backup than the one in {}, although that has the same id: one of them was changed",
@@ -73,7 +127,7 @@ impl Wanted<'_> {
 /// The backup that is wanted: among `bases`, or in a directory beside the one that was made since it, or beside the last
 /// one of the chain. Copies of it that were broken off or changed are passed over; where there is nothing else the first
 /// of them is told.
-fn find_base(wanted: &Wanted<'_>, (last, bases): (&Path, &[PathBuf])) -> Result<(PathBuf, BackupReader)> {
+fn find_base(wanted: &Wanted<'_>, (last, bases): (&Path, &[PathBuf])) -> Result<Link> {
     let named = bases.iter().cloned();
     let parents = [wanted.newer, last]
         .into_iter()
@@ -84,7 +138,7 @@ fn find_base(wanted: &Wanted<'_>, (last, bases): (&Path, &[PathBuf])) -> Result<
     let mut refused = None;
     for path in named.chain(beside).filter(has_its_id) {
         match wanted.read(&path) {
-            Ok(reader) => return Ok((path, reader)),
+            Ok(link) => return Ok(link),
             Err(error) => refused = refused.or(Some(error)),
         }
     }
@@ -183,21 +237,18 @@ pub fn backup_base(path: impl AsRef<Path>) -> Result<BackupBase> {
 }
 
 /// Reads the backups of a chain, verifies all of them, and gives `take` each record that the last one shows, once, with
-/// its expiry. `progress` is told of bytes. Returns how many records these are, and how many of them keys of users.
+/// its expiry. `progress` is told of bytes. Returns what was found.
 pub(super) fn read_chain(
-    chain: &[(PathBuf, BackupReader)],
-    progress: &mut dyn FnMut(u64),
+    chain: &Chain,
+    progress: &mut dyn FnMut(BackupProgress),
     mut take: impl FnMut(&BackupRecord<'_>) -> Result<()>,
-) -> Result<(u64, u64)> {
-    let mut shown = BackupChain::default();
-    for (_, reader) in chain {
-        let taken_at_ms = reader.start().map_or(0, |start| start.taken_at_ms);
-        shown.add(reader.tables(), taken_at_ms)?;
-    }
-    let (mut records, mut keys, mut before) = (0, 0, 0);
-    for (number, (path, skimmed)) in chain.iter().enumerate() {
-        let whole = read(&mut *open(path)?, |reader, taken| {
-            progress(before + reader.totals().bytes);
+) -> Result<BackupReport> {
+    let mut shown = chain.shown()?;
+    let (mut records, mut keys, mut before, bytes_total) = (0, 0, 0, chain.bytes());
+    let mut report = None;
+    for (number, link) in chain.links.iter().enumerate() {
+        let whole = read(&mut *open(&link.path)?, |reader, taken| {
+            progress(BackupProgress { bytes: before + reader.totals().bytes, bytes_total });
             let Taken::Records { records: all, shard } = taken else { return Ok(()) };
             let Some(part) = all.part() else { return Ok(()) };
             for record in all.clone() {
@@ -209,13 +260,15 @@ pub(super) fn read_chain(
             }
             Ok(())
         });
-        let whole = whole.map_err(|error| error.context(&format!("the backup in {}", path.display())))?;
-        if whole.name() != skimmed.name() {
-            let message = format!("the backup in {} was changed while it was read", path.display());
-            return Err(Error::new(ErrorKind::Corrupt, message));
-        }
+        let whole =
+            whole.map_err(|error| error.context(&format!("the backup in {}", link.path.display())))?;
+        link.check_same(&whole)?;
         before += whole.totals().bytes;
+        report = Some(BackupReport::of(&whole, keys));
     }
     shown.check_end()?;
-    Ok((records, keys))
+    match report {
+        Some(report) => Ok(BackupReport { shown: records, bases: chain.links.len() as u64 - 1, ..report }),
+        None => unreachable!("a chain has the backup that it was found for"),
+    }
 }

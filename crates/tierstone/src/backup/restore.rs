@@ -12,13 +12,14 @@ use super::directory::{check_alone, is_since, open, read};
 use super::{BackupProgress, BackupReport, keys_of};
 use crate::database::{Database, DatabaseFacts, DatabaseOptions};
 use crate::lane::Lane;
+use crate::lane::among::write_among;
 use crate::nvm::NvmStore;
 use crate::storage::StorageDevice;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use tierstone_base::clock::SystemClock;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
-use tierstone_engine::{BackupRecord, Engine, Key, Write, WriteKind};
+use tierstone_engine::{BackupRecord, Key, Write, WriteKind};
 use tierstone_media::region::RegionSource;
 use tierstone_store::DatabaseMap;
 use tierstone_store::backup::{BackupStart, Taken};
@@ -58,15 +59,9 @@ pub fn restore_with(
         return restore_stream(&mut *open(from)?, options, progress);
     }
     let chain = find(from, bases)?;
-    chain.iter().try_for_each(|(path, _)| check_apart(path, &options.directories))?;
-    let Some((newest, start)) = chain.last().and_then(|(_, reader)| Some((reader, reader.start()?))) else {
-        unreachable!("a chain has the backup that it was found for")
-    };
-    let bytes_total = chain.iter().map(|(_, reader)| reader.totals().bytes).sum();
-    let mut target = Target::create(options, start)?;
-    let mut told = |bytes| progress(BackupProgress { bytes, bytes_total });
-    let (shown, keys) = read_chain(&chain, &mut told, |record| target.put(record))?;
-    let report = BackupReport { shown, bases: chain.len() as u64 - 1, ..BackupReport::of(newest, keys) };
+    chain.links.iter().try_for_each(|link| check_apart(&link.path, &options.directories))?;
+    let mut target = Target::create(options, &chain.start)?;
+    let report = read_chain(&chain, progress, |record| target.put(record))?;
     target.complete(report)
 }
 
@@ -155,9 +150,9 @@ impl Target {
         let shards = self.lanes.len() as u16;
         let key = Key { keyspace: record.keyspace, position, bytes: record.key };
         let kind = WriteKind::Put { value: record.value, expiry_ms: record.expiry_ms, kind: record.kind };
-        let lane = &mut self.lanes[usize::from(position.shard(shards))];
-        lane.attempt(|engine, now| engine.write(now, &[Write { key, kind }]))?;
-        lane.attend();
+        let shard = usize::from(position.shard(shards));
+        write_among(&mut self.lanes, shard, &[Write { key, kind }])?;
+        self.lanes[shard].attend();
         Ok(())
     }
 

@@ -5,14 +5,11 @@
 //! written in between: no part is ever taken back.
 
 use super::Store;
+use crate::lane::among::{turn_others, write_among};
 use crate::lane::{Lane, RoomWait, ShutWait};
 use crate::storage::StorageDevice;
 use tierstone_base::{Error, Result};
-use tierstone_engine::{BatchTicket, Commit, Engine, Write, WriteReceipt};
-use tierstone_media::Wait;
-
-/// Turns of a shard in a row for another one that waits: each moves a little memory.
-const TURNS_FOR_OTHERS: usize = 16;
+use tierstone_engine::{BatchTicket, Commit, Write, WriteReceipt};
 
 /// Applies `writes`, whose keys lie in several shards, and waits as the durability says.
 pub(super) fn write(store: &mut Store, writes: &[Write<'_>]) -> Result<()> {
@@ -106,17 +103,7 @@ pub(super) fn write_on(store: &mut Store, shard: u16, writes: &[Write<'_>]) -> R
         return store.lanes[shard].write(writes);
     }
     attend(store);
-    store.lanes[shard].check_health()?;
-    let mut room = RoomWait::new(store.lanes[shard].tick());
-    loop {
-        let lane = &mut store.lanes[shard];
-        let now = lane.tick();
-        match lane.engine.write(now, writes) {
-            Err(error) => lane.wait_for_room(&mut room, error)?,
-            answer => return answer,
-        }
-        turn_others(&mut store.lanes, shard);
-    }
+    write_among(&mut store.lanes, shard, writes)
 }
 
 /// Lets shards that have something to do about batches do it.
@@ -128,20 +115,6 @@ pub(super) fn attend(store: &mut Store) {
         lane.attend();
     }
     store.has_parts = store.lanes.iter().any(|lane| lane.engine.has_parts());
-}
-
-/// What a shard waits for may have to come from another: news of a batch, or memory.
-pub(super) fn turn_others(lanes: &mut [Lane<StorageDevice>], but: usize) {
-    for (shard, lane) in lanes.iter_mut().enumerate() {
-        if shard != but {
-            for _ in 0..TURNS_FOR_OTHERS {
-                lane.turn(Wait::Poll);
-                if !lane.has_work() {
-                    break;
-                }
-            }
-        }
-    }
 }
 
 /// Writes what is left on all shards and seals what is open.

@@ -4,6 +4,7 @@ use super::{Store, across};
 use crate::batch::PutOptions;
 use crate::bulk::{BulkOptions, Loaded, Loads, Stage, check_lengths};
 use crate::lane::RoomWait;
+use crate::lane::among::turn_others;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
 use tierstone_media::Wait;
 
@@ -160,7 +161,7 @@ impl<'s> BulkLoad<'s> {
                     loader.loads = Loads::default();
                     return Err(error);
                 }
-                across::turn_others(&mut self.store.lanes, shard);
+                turn_others(&mut self.store.lanes, shard);
             }
         }
         Ok(())

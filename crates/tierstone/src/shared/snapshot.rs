@@ -8,7 +8,7 @@ use super::{Answer, Inner, SharedSnapshotRange, SharedStore};
 use crate::batch::KeyspaceName;
 use crate::named::resolve;
 use crate::range::KeyRange;
-use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
+use crate::scan::{Buffered, Cursor, Entry, Page};
 use std::future::Future;
 use std::sync::{Arc, PoisonError};
 use tierstone_base::{KeyspaceId, Result};
@@ -77,9 +77,14 @@ impl Inner {
             .collect()
     }
 
-    fn scan_page_at(&self, ids: &[SnapshotId], keyspace: KeyspaceId, cursor: Cursor) -> Answer<Page> {
+    fn scan_page_at(
+        &self,
+        ids: &[SnapshotId],
+        keyspace: KeyspaceId,
+        (cursor, count): (Cursor, u32),
+    ) -> Answer<Page> {
         let shard = cursor.0.shard(self.shards());
-        let (snapshot, count) = (ids[usize::from(shard)], PAGE_ENTRIES);
+        let snapshot = ids[usize::from(shard)];
         self.ask(shard, |reply| Message::ScanAt { snapshot, keyspace, cursor, count, reply })
     }
 }
@@ -241,7 +246,7 @@ impl<'s> SharedSnapshotKeyspace<'s> {
     }
 }
 
-/// A walk through all keys and values of a [`SharedSnapshot`], 256 at a time: each once. A record that
+/// A walk through all keys and values of a [`SharedSnapshot`], some 4 to 256 at a time: each once. A record that
 /// cannot be read gives one error a page, and the walk goes on; any other error ends it.
 #[derive(Debug)]
 pub struct SharedSnapshotScan<'s> {
@@ -255,11 +260,13 @@ impl Iterator for SharedSnapshotScan<'_> {
 
     fn next(&mut self) -> Option<Result<Entry>> {
         let SharedSnapshotScan { snapshot, keyspace, buffered } = self;
-        buffered.next(|cursor| snapshot.inner.scan_page_at(&snapshot.ids, *keyspace, cursor).wait())
+        buffered.next(|cursor, count| {
+            snapshot.inner.scan_page_at(&snapshot.ids, *keyspace, (cursor, count)).wait()
+        })
     }
 }
 
-/// A walk through all keys and values of a shared handle, 256 at a time, as they were when its first
+/// A walk through all keys and values of a shared handle, some 4 to 256 at a time, as they were when its first
 /// entry was asked for: each once, beside whatever other callers do. While it lives it is a snapshot,
 /// and may be lost like one: a slow walk beside many writes may end with `SnapshotLost`;
 /// [`SharedStore::scan_page`] walks without.
@@ -282,12 +289,12 @@ impl Iterator for SharedScan {
 
     fn next(&mut self) -> Option<Result<Entry>> {
         let SharedScan { store, keyspace, snapshot, buffered } = self;
-        buffered.next(|cursor| {
+        buffered.next(|cursor, count| {
             if snapshot.is_none() {
                 *snapshot = Some(store.snapshot()?);
             }
             let Some(snapshot) = snapshot else { unreachable!("it was taken just now") };
-            snapshot.inner.scan_page_at(&snapshot.ids, *keyspace, cursor).wait()
+            snapshot.inner.scan_page_at(&snapshot.ids, *keyspace, (cursor, count)).wait()
         })
     }
 }

@@ -60,7 +60,7 @@ impl Claims {
     fn of(&self, work: Work) -> &AtomicBool {
         match work {
             Work::Split(_) => &self.split,
-            Work::Merge => &self.merge,
+            Work::Merge(_) => &self.merge,
             Work::Compact => &self.compact,
         }
     }
@@ -78,7 +78,7 @@ impl Claim {
         if inner.claims.of(work).swap(true, Ordering::AcqRel) {
             let what = match work {
                 Work::Split(_) => "a split is under way",
-                Work::Merge => "a merge is under way",
+                Work::Merge(_) => "a merge is under way",
                 Work::Compact => "a compaction is under way",
             };
             return Err(Error::new(ErrorKind::Busy, what));

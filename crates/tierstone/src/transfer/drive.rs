@@ -86,7 +86,7 @@ pub(crate) trait End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Split((Position, Position)),
-    Merge,
+    Merge((Position, Position)),
     Compact,
 }
 
@@ -95,7 +95,7 @@ impl Work {
     pub fn begin(self, engine: &mut DatabaseShard) -> Result<()> {
         match self {
             Work::Split(range) => engine.log()?.begin_split(range),
-            Work::Merge => engine.log()?.begin_merge(),
+            Work::Merge(range) => engine.log()?.begin_merge(range),
             Work::Compact => engine.log()?.begin_compact(),
         }
     }
@@ -105,7 +105,7 @@ impl Work {
         let Ok(engine) = engine.log() else { return };
         match self {
             Work::Split(_) => engine.end_split(),
-            Work::Merge => engine.end_merge(),
+            Work::Merge(_) => engine.end_merge(),
             Work::Compact => engine.end_compact(),
         }
     }
@@ -149,7 +149,7 @@ pub(crate) async fn split<S: End, T: End>(
     mut between: impl FnMut(&mut S, &mut T, &MoveProgress),
 ) -> Result<MoveReport> {
     source.begin(Work::Split(range)).await?;
-    target.begin(Work::Merge).await?;
+    target.begin(Work::Merge(range)).await?;
     // What went over before the lock is durable before it: the lock waits for the last changes only.
     for synced in [false, true] {
         while synced && !target.sync_some().await? {

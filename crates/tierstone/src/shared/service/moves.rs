@@ -83,7 +83,7 @@ impl Service {
         self.moves.0.retain(|(ask, _)| match work {
             Work::Split(_) => !matches!(ask, Ask::Take { .. }),
             Work::Compact => !matches!(ask, Ask::Compact { .. }),
-            Work::Merge => true,
+            Work::Merge(_) => true,
         });
     }
 
