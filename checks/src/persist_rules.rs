@@ -1,5 +1,6 @@
 //! The table of rules of order in persistent memory is whole: every rule that a test can switch off has a row, and every
-//! row names a rule and a test that switches it off.
+//! row names a rule and a test that switches it off. How many rows and rules there are stands above the table, and is
+//! counted here.
 
 use crate::Finding;
 use crate::modules::Modules;
@@ -21,18 +22,19 @@ const STRUCTURES: &[&str] = &[
 const REDO: &str = "redo_";
 
 /// What asks whether a rule is switched off: the name of the rule is the first string behind it.
-const ASKS: &[&str] = &["is_on(", "breaks(", "barrier("];
+const ASKS: &[&str] = &["is_on(", "breaks(", "barrier(", "observe_head("];
 
-/// Rules without a row, rows without a rule, and rows whose test does not name it.
+/// Rules without a row, rows without a rule, rows whose test does not name it, and counts that are wrong.
 pub fn findings(tree: &Tree, modules: &Modules) -> Vec<Finding> {
     let Some(page) = tree.text(PAGE) else {
         return vec![Finding::new(PAGE, 0, "the page of rules is missing")];
     };
     let rules = rules(tree, modules);
-    let (mut findings, mut rows) = (Vec::new(), BTreeSet::new());
+    let (mut findings, mut rows, mut count) = (Vec::new(), BTreeSet::new(), 0);
     for (number, line) in (1..).zip(page.lines()) {
         let Some((rule, made_by)) = row(line) else { continue };
         rows.insert(rule);
+        count += 1;
         let mut refuse = |message: String| findings.push(Finding::new(PAGE, number, message));
         if !rules.contains_key(rule) {
             refuse(format!("no structure has the rule '{rule}': remove the row"));
@@ -51,7 +53,21 @@ pub fn findings(tree: &Tree, modules: &Modules) -> Vec<Finding> {
             findings.push(Finding::new(*path, *line, format!("the rule '{rule}' has no row in {PAGE}")));
         }
     }
+    findings.extend(miscounted(page, (count, rows.len())));
     findings
+}
+
+/// What is wrong with the sentence above the table, given how many rows and rules there are.
+fn miscounted(page: &str, counted: (usize, usize)) -> Option<Finding> {
+    let (rows, rules) = counted;
+    let right = format!("in each of the {rows} rows** below: {rules} rules");
+    match (1..).zip(page.lines()).find(|(_, line)| line.contains(" rows** below: ")) {
+        None => {
+            Some(Finding::new(PAGE, 0, format!("the page does not say how many it has: write '{right}'")))
+        }
+        Some((_, line)) if line.contains(&right) => None,
+        Some((number, _)) => Some(Finding::new(PAGE, number, format!("counted, it is '{right}'"))),
+    }
 }
 
 /// Every rule that code outside tests asks for, and where.

@@ -1,9 +1,10 @@
 //! A result as files: `NAME/result.json`, a CSV a table, an SVG and a PNG a plot, a page; and the index
-//! of all.
+//! of all that are there.
 //!
 //! Crash: each file is written beside its name and then renamed, `result.json` last: a folder with a
 //! whole `result.json` has everything it names.
 
+use crate::experiments::ALL;
 use crate::page;
 use crate::result::ExperimentResult;
 use std::path::Path;
@@ -32,12 +33,29 @@ pub fn write(result: &ExperimentResult, out: &Path) -> Result<()> {
     put(&folder, "result.json", &json)
 }
 
-/// Writes `out/README.md`: what was run, and what came of it.
+/// Writes `out/README.md`: what was run, and what came of it. Results that earlier runs left below `out` are in it too, behind
+/// each other in the order of the experiments; one of `results` stands for those of its name.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// When `out` cannot be looked at or the file cannot be written.
 pub fn write_index(results: &[ExperimentResult], out: &Path) -> Result<()> {
-    put(out, "README.md", page::index(results).as_bytes())
+    let (mut all, mut unread) = (results.to_vec(), Vec::new());
+    let looking = |error| Error::from(error).context(&format!("cannot look at {}", out.display()));
+    for folder in std::fs::read_dir(out).map_err(looking)? {
+        let folder = folder.map_err(looking)?;
+        let (file, name) = (folder.path().join("result.json"), folder.file_name());
+        let is_given = |name: &str| results.iter().any(|result| result.name == name);
+        let Some(name) = name.to_str().filter(|name| !is_given(name) && file.is_file()) else { continue };
+        match read(&file) {
+            // What lies in a folder of another name was put there by hand: the page would not be found.
+            Ok(result) if result.name == name => all.push(result),
+            _ => unread.push(name.to_owned()),
+        }
+    }
+    let place = |result: &ExperimentResult| ALL.iter().position(|experiment| experiment.name == result.name);
+    all.sort_by_key(|result| (place(result).unwrap_or(usize::MAX), result.name.clone()));
+    unread.sort();
+    put(out, "README.md", page::index(&all, &unread).as_bytes())
 }
 
 /// Reads a result back.

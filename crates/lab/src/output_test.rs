@@ -92,6 +92,57 @@ fn a_result_is_written_whole_and_read_back_equal() {
 }
 
 #[test]
+fn the_index_lists_what_earlier_runs_left() {
+    let folder = Folder::new("index");
+    let named = |name: &str, title: &str| ExperimentResult {
+        name: name.into(),
+        title: title.into(),
+        machine: Machine { cpu: format!("the machine of {name}"), ..Machine::default() },
+        ..result()
+    };
+    let index = |results: &[ExperimentResult]| {
+        results.iter().for_each(|result| write(result, &folder.0).unwrap());
+        write_index(results, &folder.0).unwrap();
+        std::fs::read_to_string(folder.0.join("README.md")).unwrap()
+    };
+    index(&[named("near-full", "Near full"), named("own", "Own")]);
+    // Other files and folders are none of its own; a result of another version is named.
+    std::fs::create_dir(folder.0.join("data")).unwrap();
+    std::fs::create_dir(folder.0.join("newer")).unwrap();
+    let newer = ExperimentResult { format: FORMAT + 1, ..named("newer", "Newer") };
+    std::fs::write(folder.0.join("newer/result.json"), serde_json::to_vec(&newer).unwrap()).unwrap();
+    let text = index(&[named("endurance", "Endurance"), named("near-full", "Near full, again")]);
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| [")).collect();
+    assert_eq!(rows.len(), 3, "{text}");
+    for row in
+        ["| [Endurance](endurance/", "| [Near full, again](near-full/README.md)", "| [Own](own/README.md)"]
+    {
+        assert!(rows.iter().any(|found| found.starts_with(row)), "{row} is not in\n{text}");
+    }
+    assert!(rows[2].starts_with("| [Own]"), "what is no experiment of ours comes last: {text}");
+    assert!(text.contains("cannot be read: newer\n") && !text.contains("data"), "{text}");
+    assert_eq!(text.matches("* the machine of").count(), 3, "{text}");
+}
+
+#[test]
+fn numbers_are_said_to_be_what_they_are() {
+    let says = |result: &ExperimentResult| {
+        let page = page::page(result);
+        page.lines().find_map(|line| line.strip_prefix("* numbers here: ").map(str::to_owned)).unwrap()
+    };
+    let modelled = ExperimentResult { kind: Kind::Modelled, ..result() };
+    assert_eq!(says(&modelled), "modelled, size `quick`");
+    let mut mixed = modelled.clone();
+    mixed.tables[0].columns[1] = "gets/s (measured)".into();
+    assert_eq!(says(&mixed), "modelled, but for those said to be measured, size `quick`");
+    mixed.plots[0].series[0].name = "published steps".into();
+    assert_eq!(says(&mixed), "modelled, but for those said to be measured or published, size `quick`");
+    let mut rated = result();
+    rated.tables[0].rows[0][0] = "Modelled".into();
+    assert_eq!(says(&rated), "measured, but for those said to be modelled, size `quick`");
+}
+
+#[test]
 fn the_format_has_its_fields_under_their_names() {
     let json: serde_json::Value = serde_json::to_value(result()).unwrap();
     for field in [

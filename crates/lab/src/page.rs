@@ -1,5 +1,6 @@
 //! A result as a Markdown page.
 
+use crate::machine::Machine;
 use crate::result::{Cell, ExperimentResult, Row, Table, Verdict};
 use std::fmt::Write;
 use tierstone_plan::number::number;
@@ -13,7 +14,7 @@ pub fn page(result: &ExperimentResult) -> String {
     };
     line("source", &result.source);
     line("what", &result.measures);
-    line("all numbers here", &format!("{}, size `{}`", result.kind, result.size));
+    line("numbers here", &format!("{}, size `{}`", kinds(result), result.size));
     line("machine", &result.machine.summary());
     line("run", &format!("{}, {:.0} s, {}", result.started, result.seconds, result.program));
     if !result.rows.is_empty() {
@@ -43,28 +44,64 @@ pub fn page(result: &ExperimentResult) -> String {
     text
 }
 
-/// The index of several results.
-pub fn index(results: &[ExperimentResult]) -> String {
-    let mut text = String::from("# Published experiments, run here\n\n");
-    if let Some(first) = results.first() {
-        let _ = writeln!(text, "{}.\n", first.machine.summary());
+/// Where the numbers come from: what the experiment is, and what its tables and plots say of some beside that.
+fn kinds(result: &ExperimentResult) -> String {
+    let in_tables = result.tables.iter().flat_map(|table| {
+        let cells = table.rows.iter().flatten().filter_map(|cell| match cell {
+            Cell::Text(words) => Some(words),
+            Cell::Number(_) => None,
+        });
+        table.columns.iter().chain([&table.title]).chain(cells)
+    });
+    let in_plots = result.plots.iter().flat_map(|plot| {
+        let names = plot.series.iter().map(|series| &series.name);
+        names.chain([&plot.title, &plot.x.label, &plot.y.label])
+    });
+    let words: Vec<String> = in_tables.chain(in_plots).map(|words| words.to_lowercase()).collect();
+    let own = result.kind.to_string();
+    let is_said = |kind: &&str| *kind != own && words.iter().any(|words| words.contains(*kind));
+    let others: Vec<&str> = ["measured", "modelled", "published"].into_iter().filter(is_said).collect();
+    match others.is_empty() {
+        true => own,
+        false => format!("{own}, but for those said to be {}", others.join(" or ")),
     }
-    text.push_str("| experiment | source | numbers | agree | differ | s |\n|---|---|---|---|---|---|\n");
+}
+
+/// The index of several results, of one run or of several; `unread` are folders whose results cannot be read.
+pub fn index(results: &[ExperimentResult], unread: &[String]) -> String {
+    let mut text = String::from("# Published experiments, run here\n\n");
+    // Runs on other machines may be among them: each is told once, with what its first run met.
+    let mut machines: Vec<Machine> = Vec::new();
+    for result in results {
+        let machine = Machine { load_average: 0.0, ..result.machine.clone() };
+        if !machines.contains(&machine) {
+            let _ = writeln!(text, "* {}", result.machine.summary());
+            machines.push(machine);
+        }
+    }
+    if !unread.is_empty() {
+        let _ = writeln!(text, "* not listed, for their results cannot be read: {}", unread.join(", "));
+    }
+    text.push_str(
+        "\n| experiment | source | begun | numbers | agree | differ | s |\n|---|---|---|---|---|---|---|\n",
+    );
     for result in results {
         let agreeing = result.rows.iter().filter(|row| row.verdict == Verdict::Agrees).count();
         let _ = writeln!(
             text,
-            "| [{}]({}/README.md) | {} | {} | {agreeing} | {} | {:.0} |",
+            "| [{}]({}/README.md) | {} | {} | {} | {agreeing} | {} | {:.0} |",
             escape(&result.title),
             result.name,
             escape(&result.source),
-            result.kind,
+            result.started,
+            kinds(result),
             result.rows.len() - agreeing,
             result.seconds
         );
     }
     text.push_str("\n## Every comparison\n\n");
-    for result in results {
+    // What a user's own workload gave has no published values.
+    for result in results.iter().filter(|result| !result.rows.is_empty()) {
         let _ = write!(text, "### {}\n\n{}\n", escape(&result.title), rows(&result.rows));
     }
     text

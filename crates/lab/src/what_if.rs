@@ -209,8 +209,9 @@ fn report(run: &mut Run<'_>, plan: &PlanReport, media: &[Medium]) {
         ("writes", "Writes: how long they take", writes_of as fn(&StoreReplay) -> &LatencyHistogram),
         ("reads", "Reads: how long they take", reads_of),
     ] {
-        if media.iter().any(|medium| medium.rounds.iter().any(|round| of(round).count() > 0)) {
-            run.plot(curves(name, title, media, of));
+        // Of one operation there is no curve; the tables have it.
+        if let Some(plot) = curves(name, title, media, of) {
+            run.plot(plot);
         }
     }
     run.note(
@@ -380,7 +381,13 @@ pub fn plan_notes(plan: &PlanReport) -> Vec<String> {
     notes
 }
 
-fn curves(name: &str, title: &str, media: &[Medium], of: fn(&StoreReplay) -> &LatencyHistogram) -> Plot {
+/// The latencies of all media; nothing where none has as many operations as a point takes.
+fn curves(
+    name: &str,
+    title: &str,
+    media: &[Medium],
+    of: fn(&StoreReplay) -> &LatencyHistogram,
+) -> Option<Plot> {
     let points = |medium: &Medium| {
         let mut all = LatencyHistogram::new();
         medium.rounds.iter().for_each(|round| all.merge(of(round)));
@@ -388,13 +395,15 @@ fn curves(name: &str, title: &str, media: &[Medium], of: fn(&StoreReplay) -> &La
         let point = |quantile: &f64| (1.0 / (1.0 - quantile), quantile_us(&all, *quantile).max(1e-3));
         QUANTILES.iter().filter(enough).map(point).collect::<Vec<_>>()
     };
-    Plot {
+    let series = media.iter().map(|medium| Series::new(&medium.name, points(medium)));
+    let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
+    (!series.is_empty()).then(|| Plot {
         name: name.to_owned(),
         title: format!("{title} (all rounds together, measured on emulated memory)"),
         x: Axis::logarithmic("one operation in so many takes longer"),
         y: Axis::logarithmic("latency, µs"),
-        series: media.iter().map(|medium| Series::new(&medium.name, points(medium))).collect(),
-    }
+        series,
+    })
 }
 
 #[cfg(test)]

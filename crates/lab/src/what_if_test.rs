@@ -5,15 +5,20 @@ use tierstone_workload::trace::{
     TraceHead, TraceKey, TraceOperation, TraceReader, TraceRecord, TraceSource, TraceWriter,
 };
 
+/// A trace of 120 operations on 20 keys, a fourth of them writes.
 fn tiny_plan() -> ReplayPlan {
+    plan_of(120, |number| match number % 4 {
+        0 => TraceOperation::Write,
+        3 if number > 100 => TraceOperation::Other("hset".into()),
+        _ => TraceOperation::Read,
+    })
+}
+
+fn plan_of(operations: u64, operation: impl Fn(u64) -> TraceOperation) -> ReplayPlan {
     let head = TraceHead { source: TraceSource::Server, is_anonymous: false, began_ms: 0 };
     let mut writer = TraceWriter::new(Vec::new(), &head).unwrap();
-    for number in 0..120u64 {
-        let operation = match number % 4 {
-            0 => TraceOperation::Write,
-            3 if number > 100 => TraceOperation::Other("hset".into()),
-            _ => TraceOperation::Read,
-        };
+    for number in 0..operations {
+        let operation = operation(number);
         let is_write = operation == TraceOperation::Write;
         let key = TraceKey::of(format!("key{}", number % 20).as_bytes());
         let record = TraceRecord::new(number * 200, operation, key);
@@ -121,4 +126,20 @@ fn a_region_that_is_too_small_is_told() {
     let what = WhatIf { region_bytes: 16 << 10, ..tiny(&["dram"]) };
     let error = what_if(&plan, &what, &settings(), &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains("too small"), "{error}");
+}
+
+#[test]
+fn a_single_read_or_write_is_measured_and_has_no_curve() {
+    let folder = std::env::temp_dir().join(format!("tierstone-lab-single-{}", std::process::id()));
+    for (single, plotted) in [(TraceOperation::Read, "writes"), (TraceOperation::Write, "reads")] {
+        let other = if single == TraceOperation::Read { TraceOperation::Write } else { TraceOperation::Read };
+        let plan = plan_of(40, |number| if number == 39 { single.clone() } else { other.clone() });
+        let what = WhatIf { rounds: 1, ..tiny(&["dram"]) };
+        let result = what_if(&plan, &what, &settings(), &mut |_| ControlFlow::Continue(())).unwrap();
+        let names: Vec<&str> = result.plots.iter().map(|plot| plot.name.as_str()).collect();
+        assert_eq!(names, [plotted]);
+        crate::output::write(&result, &folder).unwrap();
+        assert_eq!(crate::output::read(&folder.join("what-if/result.json")).unwrap(), result);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -249,7 +249,7 @@ impl LogShard {
             self.segments.unpin_for_snapshots(number);
         }
         self.snapshots.end_backup();
-        self.keyspaces.retain_dropped(&self.snapshots);
+        self.keyspaces.retain_dropped(&self.snapshots, self.segments.opened());
         self.cleaner.look_again();
     }
 

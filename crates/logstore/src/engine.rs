@@ -160,7 +160,7 @@ impl Engine for LogShard {
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
         self.split_loses_keyspace();
         let keys = self.len(keyspace);
-        self.keyspaces.drop_keyspace(keyspace, &self.snapshots);
+        self.keyspaces.drop_keyspace(keyspace, &self.snapshots, self.segments.opened());
         self.forget_keyspace(keys);
     }
 
@@ -238,7 +238,9 @@ impl Engine for LogShard {
     }
 
     fn admission(&self) -> Admission {
-        let busy = self.hot.buffered_bytes() > self.settings.write_buffer_bytes()
+        // What was refused, or will never be written, stays in the buffers: reads go on, and writes are told why they cannot.
+        let is_stuck = self.failed.is_some() || !self.refused.is_empty();
+        let busy = !is_stuck && self.hot.buffered_bytes() > self.settings.write_buffer_bytes()
             || self.reads.reading.len() > self.settings.reads_in_flight_max;
         if busy { Admission::Throttled } else { Admission::Open }
     }

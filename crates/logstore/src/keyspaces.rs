@@ -30,6 +30,9 @@ pub struct Keyspace {
     pub dropped_before: SnapshotId,
     /// Whether such a snapshot lives: then its records are as live as any.
     pub is_retained: bool,
+    /// Once nobody keeps its records: how many segments had been opened by then. In younger ones it has none, whatever its index
+    /// says: those that it points to are freed without looking at it.
+    pub left_at: u64,
 }
 
 impl std::fmt::Debug for Keyspace {
@@ -137,13 +140,14 @@ impl Keyspaces {
                 swept: Position(0),
                 dropped_before: SnapshotId(0),
                 is_retained: false,
+                left_at: 0,
             });
         }
         &mut self.list[self.recent]
     }
 
-    /// Takes a keyspace out of use. Snapshots that live go on showing it.
-    pub fn drop_keyspace(&mut self, id: KeyspaceId, snapshots: &Snapshots) {
+    /// Takes a keyspace out of use when so many segments have been opened. Snapshots that live go on showing it.
+    pub fn drop_keyspace(&mut self, id: KeyspaceId, snapshots: &Snapshots, opened: u64) {
         if self.last_dropped.len() == LAST_DROPPED_MAX {
             self.last_dropped.pop_front();
         }
@@ -157,6 +161,7 @@ impl Keyspaces {
             let mut keyspace = self.list.swap_remove(place);
             keyspace.dropped_before = snapshots.cuts.next_id();
             keyspace.is_retained = snapshots.any_before(keyspace.dropped_before);
+            keyspace.left_at = opened;
             self.dying.push(keyspace);
         }
     }
@@ -178,12 +183,13 @@ impl Keyspaces {
 
     /// Takes dropped keyspaces out of use that were written to since: by the part of a batch over several shards of which
     /// another shard heard later that the keyspace is gone. No snapshot shows what was written there. Whether there were some.
-    pub fn drop_reborn(&mut self) -> bool {
+    pub fn drop_reborn(&mut self, opened: u64) -> bool {
         let reborn = std::mem::take(&mut self.reborn);
         for id in &reborn {
             if let Some(place) = self.list.iter().position(|keyspace| keyspace.id == *id) {
                 let mut keyspace = self.list.swap_remove(place);
                 (keyspace.dropped_before, keyspace.is_retained) = (SnapshotId(0), false);
+                keyspace.left_at = opened;
                 self.dying.push(keyspace);
             }
         }
@@ -227,9 +233,10 @@ impl Keyspaces {
     }
 
     /// A snapshot has ended: finds the dropped keyspaces that none shows any more.
-    pub fn retain_dropped(&mut self, snapshots: &Snapshots) {
-        for keyspace in &mut self.dying {
+    pub fn retain_dropped(&mut self, snapshots: &Snapshots, opened: u64) {
+        for keyspace in self.dying.iter_mut().filter(|keyspace| keyspace.is_retained) {
             keyspace.is_retained = snapshots.any_before(keyspace.dropped_before);
+            keyspace.left_at = opened;
         }
     }
 
@@ -260,13 +267,13 @@ impl Keyspaces {
     }
 
     fn repoint(&mut self, id: KeyspaceId, position: Position, from: Target, to: Target) {
-        let dying = self.dying.iter_mut().find(|keyspace| keyspace.id == id);
-        let keyspace = match dying {
-            Some(keyspace) => Some(keyspace),
-            None => self.get_mut(id),
-        };
-        if let Some(keyspace) = keyspace {
-            keyspace.index.replace(position, from.pack(), to.pack());
+        // One that was dropped may have been written to since, and dropped again: the frame is one of theirs.
+        let (from, to) = (from.pack(), to.pack());
+        let mut dying = self.dying.iter_mut().filter(|keyspace| keyspace.id == id);
+        if !dying.any(|keyspace| keyspace.index.replace(position, from, to))
+            && let Some(keyspace) = self.get_mut(id)
+        {
+            keyspace.index.replace(position, from, to);
         }
     }
 }

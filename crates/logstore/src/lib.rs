@@ -9,6 +9,7 @@
 //! [`recovery::ShardPlan`] for each shard; [`recovery::ShardPlan::build`] gives the
 //! [`shard::LogShard`], which is a [`tierstone_engine::Engine`].
 
+mod accounts;
 mod admission;
 mod ahead;
 mod backup;

@@ -42,6 +42,8 @@ pub struct SegmentTable {
     /// Whether dead records are marked, and the memory of the marks.
     marks: bool,
     mark_bytes: u64,
+    /// Segments opened since the shard was.
+    opened: u64,
 }
 
 impl SegmentTable {
@@ -393,6 +395,25 @@ impl SegmentTable {
         if new.0 != 0 && !(from..to).contains(&location.unit()) {
             self.note_profiled(location, units, new.0, new.1);
         }
+    }
+
+    /// Segments that were opened since the shard was.
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// The number of one that is opened now.
+    pub fn next_opened(&mut self) -> u64 {
+        self.opened += 1;
+        self.opened
+    }
+
+    /// Whether records that were written before `opened` segments had been may lie in `segment`: it has been freed and opened again
+    /// since if not, or is being.
+    pub fn has_been_since(&self, segment: u32, opened: u64) -> bool {
+        let entry = self.get(segment);
+        matches!(entry.role, Role::Open | Role::Sealed | Role::Cleaning | Role::Retired)
+            && entry.opened <= opened
     }
 
     /// A record of unknown length in `segment`, no tombstone, is no longer needed: the mean of those is taken, for tombstones

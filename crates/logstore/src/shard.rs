@@ -579,7 +579,7 @@ impl LogShard {
     /// Takes records of dropped keyspaces off their segments' accounts, some at a step.
     fn sweep_dropped(&mut self) {
         const ENTRIES_A_STEP: usize = 2_000;
-        if self.keyspaces.drop_reborn() {
+        if self.keyspaces.drop_reborn(self.segments.opened()) {
             self.forget_keyspace(0);
         }
         let Some(mut keyspace) = self.keyspaces.take_sweepable() else { return };

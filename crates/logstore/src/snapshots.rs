@@ -253,7 +253,7 @@ impl LogShard {
 
     pub(crate) fn end_snapshot(&mut self, id: SnapshotId) {
         if self.snapshots.end(id) {
-            self.keyspaces.retain_dropped(&self.snapshots);
+            self.keyspaces.retain_dropped(&self.snapshots, self.segments.opened());
         }
     }
 

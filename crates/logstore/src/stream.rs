@@ -395,13 +395,14 @@ impl Stream {
 
     fn open_segment(&mut self, seq: Seq, segments: &mut SegmentTable) -> Option<()> {
         let number = segments.take_free()?;
+        let opened = segments.next_opened();
         let entry = segments.get_mut(number);
         // The free header (or none) that lies there has an older generation than this one.
         self.segments_opened += 1;
         entry.generation = crate::shard::generation(self.settings.log_id, self.segments_opened);
         let salt_generation = self.settings.broken.salt_generation(entry.generation);
         entry.salt = crate::shard::segment_salt(self.settings.store, number, salt_generation);
-        entry.role = Role::Open;
+        (entry.role, entry.opened) = (Role::Open, opened);
         entry.opened_seq = seq.max(self.newest_seq);
         entry.longest_units = 0;
         entry.past_ms = 0;

@@ -112,7 +112,7 @@ pub(crate) struct Split {
 }
 
 /// A merge under way: keys of its range that were written here since it began, but by it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Merge {
     range: (Position, Position),
     written: BTreeSet<(KeyspaceId, Vec<u8>)>,
@@ -284,7 +284,7 @@ impl LogShard {
                 && split.changed.len() <= TAIL_KEYS_MAX
                 && split.outbox.is_empty(),
             drained: quiet
-                && matches!(split.phase, Phase::Locked(applied) if self.hot.durable_seq() >= applied),
+                && matches!(split.phase, Phase::Locked(applied) if self.hot.decided_seq() >= applied),
             dropped: quiet && split.phase == Phase::Dropping && self.hot.durable_seq() >= self.applied,
         })
     }
@@ -338,13 +338,7 @@ impl LogShard {
         if self.transfers.merge.is_some() {
             return Err(Error::new(ErrorKind::Busy, "a merge is under way"));
         }
-        self.transfers.merge = Some(Box::new(Merge {
-            range,
-            written: BTreeSet::new(),
-            written_bytes: 0,
-            ingesting: false,
-            overrun: false,
-        }));
+        self.transfers.merge = Some(Box::new(Merge { range, ..Merge::default() }));
         Ok(())
     }
 
@@ -580,6 +574,7 @@ impl LogShard {
     /// Whether the index knows one record only that may be the key's.
     pub(crate) fn is_alone(&mut self, key: &Key<'_>) -> bool {
         let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
         if let Some(keyspace) = self.keyspaces.get(key.keyspace) {
             keyspace.index.candidates(key.position, &mut candidates);
         }

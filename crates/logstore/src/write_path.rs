@@ -413,6 +413,7 @@ impl LogShard {
         }
         let mut values = Vec::new();
         let progress = keyspace.index.scan(keyspace.swept, count, &mut values);
+        let counts_any_life = self.identity.mutations.is_on("swept_in_another_life");
         for value in values {
             let location = match Target::unpack(value) {
                 Target::Frame(bits) => {
@@ -420,7 +421,10 @@ impl LogShard {
                 }
                 Target::Device(location) => location,
             };
-            self.segments.kill_one_of(location.segment());
+            let segment = location.segment();
+            if self.segments.has_been_since(segment, keyspace.left_at) || counts_any_life {
+                self.segments.kill_one_of(segment);
+            }
         }
         match progress {
             crate::index::ScanProgress::Next(position) => {

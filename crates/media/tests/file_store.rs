@@ -8,7 +8,8 @@ mod support;
 
 use filter::{Refused, refusing};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use support::{TemporaryDirectory, backends, settings};
 use tierstone_base::ErrorKind;
 use tierstone_media::file::{
@@ -410,4 +411,77 @@ fn a_segment_without_room_is_not_made_and_nothing_has_failed() {
             assert_eq!(read(&mut handle, 3), 0, "what is not there reads as zeros");
         });
     }
+}
+
+#[test]
+fn a_segment_is_made_in_another_directory_only_when_its_removal_is_durable() {
+    for backend in backends() {
+        let directory = TemporaryDirectory::new();
+        let settings = FileStoreSettings { backend, ..many(&directory, &["a", "b"]) };
+        let store = open(&settings);
+        let mut handle = device(&store);
+        (0..4).for_each(|segment| assert_eq!(write(&mut handle, segment, 1), Ok(())));
+        let has = |member: &str, segment: u32| {
+            directory.join(member).join(format!("segment-{segment:06}.tier")).exists()
+        };
+        assert!(has("a", 0) && has("b", 1) && has("a", 2) && has("b", 3), "they take turns");
+        for segment in [0, 1, 3] {
+            assert_eq!(discard(&mut handle, segment), Ok(()));
+        }
+        // The first directory cannot be flushed, so the name that was removed there may come back after a crash.
+        fs::rename(directory.join("a"), directory.join("away")).expect("it moves");
+        assert!(write(&mut handle, 0, 2).is_err(), "{backend:?}");
+        assert!(!has("b", 0));
+        assert_eq!(write(&mut handle, 1, 3), Ok(()), "what was here may be made here");
+        assert_eq!(discard(&mut handle, 1), Ok(()));
+        fs::rename(directory.join("away"), directory.join("a")).expect("it moves back");
+        assert_eq!(write(&mut handle, 0, 2), Ok(()), "{backend:?}");
+        assert!(has("b", 0) && !has("a", 0), "the emptier one is taken");
+        drop((store, handle));
+        assert_eq!(open(&settings).existing_segments(), [0, 2]);
+    }
+}
+
+#[test]
+fn names_are_made_durable_before_an_opening_trusts_them() {
+    let directory = TemporaryDirectory::new();
+    let settings = many(&directory, &["a", "b"]);
+    drop(open(&settings));
+    let refused = Refused { call: libc::SYS_fsync, from: None };
+    let failing = |settings: &FileStoreSettings| {
+        let settings = settings.clone();
+        refusing("directories that cannot be flushed", libc::EIO, refused, move || {
+            FileStore::open(&settings).map(drop).map_err(|error| error.to_string())
+        })
+    };
+    if let Some(opened) = failing(&settings) {
+        let error = opened.expect_err("an earlier process may have left them in memory only");
+        assert!(error.contains("cannot make the names durable"), "{error}");
+    }
+    open(&settings);
+    // So is the name of a directory that was made, in the one above it.
+    if let Some(opened) = failing(&many(&directory, &["new/below"])) {
+        let error = opened.expect_err("its name may be in memory only");
+        assert!(error.contains("cannot make ") && !error.contains("member.tier"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_made_belongs_to_its_owner_alone_and_what_was_there_stays_as_it_is() {
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let directory = TemporaryDirectory::new();
+    let (made, there) = (directory.join("above/made"), directory.join("there"));
+    fs::create_dir(&there).expect("it is made");
+    fs::set_permissions(&there, fs::Permissions::from_mode(0o755)).expect("it is opened up");
+    let store = open(&many(&directory, &["above/made", "there"]));
+    let mut handle = device(&store);
+    (0..2).for_each(|segment| assert_eq!(write(&mut handle, segment, 1), Ok(())));
+    assert_eq!([mode(&directory.join("above")), mode(&made), mode(&there)], [0o700, 0o700, 0o755]);
+    let mut files = 0;
+    for entry in [&made, &there].into_iter().flat_map(|path| fs::read_dir(path).expect("it lists")) {
+        let path = entry.expect("it lists").path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+        files += 1;
+    }
+    assert_eq!(files, 2 + 2 + 2, "markers, segments, the lock and the superblock");
 }

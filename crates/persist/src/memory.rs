@@ -5,7 +5,7 @@
 //! the code that would be written by hand.
 //!
 //! How the verbs of the models become instructions in [`Direct`]: a barrier writes back the lines that the thread
-//! stored to since its last barrier, and fences; a sync is the same, because a fence waits; a strand is nothing,
+//! stored to or observed since its last barrier, and fences; a sync is the same, because a fence waits; a strand is nothing,
 //! because a fence orders more than a strand asks for.
 
 use std::cell::RefCell;
@@ -38,7 +38,8 @@ pub trait Memory {
     /// Bytes of persistent memory.
     fn persistent_bytes(&self) -> u64;
 
-    /// The word at `place`.
+    /// The word at `place`. In a trace it orders what this thread persists behind its next barrier; that barrier does not
+    /// make it durable if another thread stored it: see [`Memory::observe`]. So it is with all that load below.
     fn load(&self, place: Place) -> u64;
 
     /// Stores a word.

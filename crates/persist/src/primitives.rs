@@ -159,7 +159,7 @@ impl<'a, R: Region> PersistentLog<'a, R> {
         for body in records {
             let len = body.len() as u64;
             self.put(at, &len.to_le_bytes());
-            self.put(at + 8, &checksum(at, body).to_le_bytes());
+            self.put(at + 8, &checksum(self.name(at), body).to_le_bytes());
             self.put(at + 16, body);
             at += LOG_OVERHEAD + padded(len);
         }
@@ -168,7 +168,7 @@ impl<'a, R: Region> PersistentLog<'a, R> {
         for body in records {
             let len = padded(body.len() as u64);
             let place = self.place(at + 16 + len);
-            self.region.store_word(place, at + 1);
+            self.region.store_word(place, self.name(at) + 1);
             self.region.write_back(place, WORD_BYTES);
             at += LOG_OVERHEAD + len;
         }
@@ -185,9 +185,9 @@ impl<'a, R: Region> PersistentLog<'a, R> {
         }
         let mut body = vec![0; len as usize];
         self.get(position + 16, &mut body);
-        let is_valid = self.word(position + 16 + padded(len)) == position + 1;
+        let is_valid = self.word(position + 16 + padded(len)) == self.name(position) + 1;
         let is_whole = self.rules.is_on("the checksum of a body")
-            || self.word(position + 8) == checksum(position, &body);
+            || self.word(position + 8) == checksum(self.name(position), &body);
         (is_valid && is_whole).then_some(body)
     }
 
@@ -211,6 +211,12 @@ impl<'a, R: Region> PersistentLog<'a, R> {
             return Ok(());
         }
         barrier(self.region, &self.rules, "what is destroyed before recovery ends")
+    }
+
+    /// What stands behind a record for its position: a name that no other record of the ring has or had.
+    #[inline]
+    fn name(&self, position: u64) -> u64 {
+        if self.rules.is_on("positions never come back") { position % self.bytes } else { position }
     }
 
     fn place(&self, position: u64) -> u64 {

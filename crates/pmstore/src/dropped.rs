@@ -4,6 +4,8 @@
 //! 1. A dropped keyspace keeps its indexes until no snapshot from before the drop is alive; its records are as live as
 //!    any until then, and cleaning moves them.
 //! 2. Then they are given up, some a step. The caller has made the drop durable: a crash changes nothing.
+//! 3. What was written to a dropped keyspace is no record of the one that a snapshot shows: while it is being given up there are
+//!    two with one id, and a record is of that which names its place ([`PmShard::keys_with`]).
 
 use crate::blocks::Maker;
 use crate::format::{RECORD_BYTES, RecordHead};
@@ -76,9 +78,18 @@ impl PmShard {
     }
 
     /// The keyspace whose records are as live as any: it is served, or a snapshot shows it.
-    pub(crate) fn reachable(&self, id: KeyspaceId) -> Option<&Keys> {
+    fn reachable(&self, id: KeyspaceId) -> Option<&Keys> {
         let retained = || self.retained.iter().find(|kept| kept.id == id).map(|kept| &kept.keys);
         self.keyspaces.get(&id).or_else(retained)
+    }
+
+    /// The keyspace of the record at `place`, if that is as live as any. Not one with the same id of which what was written after
+    /// it was dropped is being given up (`reborn_taken_for_retained`).
+    pub(crate) fn keys_with(&self, head: &RecordHead, place: u64) -> Option<&Keys> {
+        let id = KeyspaceId(head.keyspace);
+        let has_namesake = self.sweeping.iter().any(|(other, ..)| *other == id)
+            && !self.mutations.is_on("reborn_taken_for_retained");
+        self.reachable(id).filter(|keys| !has_namesake || keys.has(Position(head.position), place))
     }
 
     /// The keyspace whose records are, to change it.
@@ -121,3 +132,7 @@ impl PmShard {
         self.give_up(place, len, is_overflow)
     }
 }
+
+#[cfg(test)]
+#[path = "dropped_test.rs"]
+mod dropped_test;

@@ -296,7 +296,8 @@ impl Engine for PmShard {
     }
 
     fn admission(&self) -> Admission {
-        if self.wants_space || self.is_backup_behind() { Admission::Throttled } else { Admission::Open }
+        // Not while a backup is behind: nobody but who is admitted takes its pieces, or ends it. Writes wait for it.
+        if self.wants_space { Admission::Throttled } else { Admission::Open }
     }
 
     fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {

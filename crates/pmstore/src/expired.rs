@@ -22,7 +22,7 @@ pub(crate) struct Sweeper {
     at_us: u64,
     /// A record that expires may be there.
     pub has_expiring: bool,
-    /// The walk has met one.
+    /// The walk has met one, or one was written meanwhile.
     has_met: bool,
 }
 
@@ -30,6 +30,12 @@ impl Sweeper {
     /// When the next step is wanted.
     pub fn due_at_us(&self) -> Option<u64> {
         self.has_expiring.then_some(self.at_us)
+    }
+
+    /// A record that expires was written. A walk under way may have passed its place: another one follows.
+    pub fn note_written(&mut self) {
+        self.has_expiring = true;
+        self.has_met |= self.next.is_some();
     }
 }
 

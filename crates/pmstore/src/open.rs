@@ -2,10 +2,12 @@
 //!
 //! 1. The header says what the store is; a region of zeros there becomes a new store, a store of an older version one of this
 //!    ([`crate::upgrade`]).
-//! 2. The number of the opening rises, durably: lives of segments and blocks are new.
+//! 2. The number of the opening rises, durably: lives of segments and blocks are new. So does all of header, lines and table
+//!    become durable that was found: a process that was killed may have stored it only, and from now on it is relied on.
 //! 3. The allocation table says which segments each shard has. What was claimed and not used is free.
 //! 4. The logs are walked to their ends. Parts of batches over several shards are counted over all logs; those whose
-//!    shard does not say yet whether the batch is decided get the verdict, durably, before any log is truncated.
+//!    shard does not say yet whether the batch is decided get the verdict, and those that do get it once more, durably, before
+//!    any log is truncated.
 //! 5. Each shard rebuilds its index ([`crate::recovery`]), in its own thread if the caller likes.
 //!
 //! Crash at any point: making a store ends with its magic; everything else is done again, with the same result.
@@ -15,7 +17,7 @@ use crate::checkpoint;
 use crate::format::{
     Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, VERSION, VERSION_FREE_WORDS, Verdict,
 };
-use crate::found::{self, FoundLog, LogDamage};
+use crate::found::{self, FoundGroup, FoundLog, LogDamage};
 use crate::mark::{guarded, unguarded};
 use crate::memory::PmMemory;
 use crate::recovery::ShardPlan;
@@ -233,6 +235,9 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     };
     report.opening = opening(&memory, &layout)? + 1;
     let checkpoints = checkpoints(&memory, &layout, settings, report.opening - 1);
+    if !settings.mutations.is_on("found_words_not_kept") {
+        memory.write_back(0, layout.data_start());
+    }
     memory.put_word(OPENING_AT, guarded(report.opening));
     memory.barrier("opening_unfenced")?;
     for (shard, _) in (0..).zip(&checkpoints).filter(|(_, checkpoint)| checkpoint.is_some()) {
@@ -518,7 +523,11 @@ fn refuse_loss(damage: &[LogDamage], is_accepted: bool) -> Result<()> {
 
 /// Decides batches over several shards, and says so in their frames, durably. Gives how many parts do not count.
 fn decide(memory: &PmMemory, logs: &mut [FoundLog], rules: &Mutations) -> Result<u64> {
-    let (dropped, verdicts) = judge(logs, rules.is_on("parts_not_counted"));
+    let is_left = |group: &&FoundGroup| group.verdict.is_some() && rules.is_on("found_verdicts_not_kept");
+    let left: Vec<u64> =
+        logs.iter().flat_map(|log| &log.groups).filter(is_left).map(|group| group.verdict_at).collect();
+    let (dropped, mut verdicts) = judge(logs, rules.is_on("parts_not_counted"));
+    verdicts.retain(|(place, _)| !left.contains(place));
     if verdicts.is_empty() || rules.is_on("verdicts_not_kept") {
         return Ok(dropped);
     }
@@ -531,8 +540,8 @@ fn decide(memory: &PmMemory, logs: &mut [FoundLog], rules: &Mutations) -> Result
     Ok(dropped)
 }
 
-/// Gives every part of a batch over several shards its verdict. How many do not count, and the words that say what no
-/// frame says yet.
+/// Gives every part of a batch over several shards its verdict. How many do not count, and the words that say it, of all of
+/// them: a process that was killed may have stored one only, and another shard's log goes that would say the same.
 pub(crate) fn judge(logs: &mut [FoundLog], all_count: bool) -> (u64, Vec<(u64, u64)>) {
     let mut counts: BTreeMap<(u64, u64), (u16, bool)> = BTreeMap::new();
     for group in logs.iter().flat_map(|log| &log.groups).filter(|group| group.parts > 0) {
@@ -546,9 +555,7 @@ pub(crate) fn judge(logs: &mut [FoundLog], all_count: bool) -> (u64, Vec<(u64, u
         let found = if is_decided || all_count { Verdict::Decided } else { Verdict::Void };
         let verdict = group.verdict.unwrap_or(found);
         dropped += u64::from(verdict == Verdict::Void);
-        if group.verdict.is_none() {
-            words.push((group.verdict_at, verdict.word(group.checksum)));
-        }
+        words.push((group.verdict_at, verdict.word(group.checksum)));
         group.verdict = Some(verdict);
     }
     (dropped, words)

@@ -8,6 +8,8 @@
 //! 1. Of a block, old records before [`Block::counted_to`](crate::blocks::Block::counted_to) are counted, none behind it.
 //! 2. A record that is replaced is counted at once where it lies before that; else when the count comes by, which must
 //!    not see it as one that counts: no block is counted while something in it waits for its end, or a snapshot lives.
+//! 3. One that a snapshot keeps, and that is moved out of a block where it was not counted, is counted where it goes
+//!    (`kept_moved_uncounted`): there nobody looks for it.
 //!
 //! Where a record is damaged, its block is not cleaned any more, and tombstones stay until the next opening reads all.
 
@@ -145,3 +147,7 @@ impl PmShard {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "recount_test.rs"]
+pub(crate) mod recount_test;

@@ -224,6 +224,10 @@ impl Rebuild {
         if let Some(block) = self.shard.blocks.table.get_mut(number) {
             block.end = end as u32;
         }
+        if end > sealed && !self.shard.mutations.is_on("unsealed_taken_for_durable") {
+            // Old records, too, that the cleaner copied for a snapshot: all of the block is sealed below.
+            self.dirty.insert(number);
+        }
         let mut has_tombstones = false;
         for (place, head) in heads {
             self.seen = self.seen.max(head.seq);

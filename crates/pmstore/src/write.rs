@@ -512,7 +512,9 @@ impl PmShard {
             value: if overflow.is_some() { &[] } else { value },
             overflow,
         };
-        self.sweeper.has_expiring |= expiry_ms != 0;
+        if expiry_ms != 0 {
+            self.sweeper.note_written();
+        }
         self.longest_bytes = self.longest_bytes.max(head.bytes());
         let start = self.frame.len();
         head.encode(&mut self.frame, body);

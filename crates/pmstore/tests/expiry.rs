@@ -53,6 +53,52 @@ fn what_is_shown_as_past_is_durable_after_the_next_step() {
     assert_eq!(store.engine.past_ms(), wall_ms);
 }
 
+/// A key that expires is written where the walk has been, beside many that do not: the next walk meets it.
+#[test]
+fn a_key_that_is_written_behind_the_walk_leaves_too() {
+    let (_region, mut store) = common::fresh(4 << 20, &small_settings());
+    let put = |store: &mut common::Store, number: u32, expiry_ms| {
+        let kind = WriteKind::Put { value: &[7; 40], expiry_ms, kind: Default::default() };
+        let name = number.to_le_bytes();
+        store.write(&[Write { key: store.key(KEYSPACE, &name), kind }]).unwrap();
+    };
+    for number in 0..5_000 {
+        put(&mut store, number, 0);
+    }
+    let first =
+        (5_000..6_000u32).min_by_key(|number| store.key(KEYSPACE, &number.to_le_bytes()).position).unwrap();
+    // The walk is asked for by one that goes at its first look, and is in the middle when another comes.
+    let past_ms = store.now.wall_ms + 1;
+    put(&mut store, 6_000, past_ms);
+    store.now.wall_ms += 20;
+    let step = |store: &mut common::Store, us| {
+        store.now.monotonic_us += us;
+        store.turn(tierstone_media::Wait::Poll);
+    };
+    while store.engine.statistics().expired_keys == 0 {
+        step(&mut store, 2_000);
+    }
+    // That walk has met one: the next one meets none.
+    for _ in 0..200 {
+        step(&mut store, 2_000);
+    }
+    store.now.monotonic_us += 2_000_000;
+    for _ in 0..20 {
+        step(&mut store, 2_000);
+    }
+    let soon_ms = store.now.wall_ms + 10;
+    put(&mut store, first, soon_ms);
+    assert_eq!(store.engine.len(KEYSPACE), 5_001);
+    store.now.wall_ms += 20;
+    for _ in 0..4 {
+        store.now.monotonic_us += 2_000_000;
+        for _ in 0..200 {
+            step(&mut store, 2_000);
+        }
+    }
+    assert_eq!(store.engine.len(KEYSPACE), 5_000);
+}
+
 #[test]
 fn expired_keys_leave_the_index_by_themselves() {
     let (region, mut store) = common::fresh(256 << 10, &small_settings());

@@ -18,6 +18,7 @@ mod crash;
 mod evict;
 mod expiry;
 mod full;
+mod killed;
 mod long_lengths;
 mod lost;
 mod lost_keys;

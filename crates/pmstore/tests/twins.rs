@@ -2,77 +2,22 @@
 //! killed before the life of the old one's block ends.
 
 use crate::common;
+use crate::common::killed::{Killed, until_killed};
 use crate::common::{
     Store, cut_while_opened, flip_bit, machine_of, open_all, small_settings, table_and_data, word_at,
 };
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tierstone_base::KeyspaceId;
 use tierstone_base::checksum::{checksum, salt};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore};
 use tierstone_engine::Engine;
-use tierstone_media::region::Region;
-use tierstone_media::sim::{SimMachine, SimRegion};
-use tierstone_media::{Guarantee, Wait};
+use tierstone_media::Wait;
+use tierstone_media::sim::SimMachine;
 use tierstone_pmstore::OpenSettings;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
 const BYTES: u64 = 256 << 10;
 /// Before so many write-backs and fences, while segments are emptied, the process may be killed.
 const POINTS: u64 = 100;
-
-/// The process is killed before a write-back or a fence, when so many have come.
-struct Killed {
-    region: SimRegion<8>,
-    left: AtomicU64,
-}
-
-impl Killed {
-    fn pass(&self) {
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            resume_unwind(Box::new(Death));
-        }
-    }
-}
-
-/// What the death of the process unwinds with.
-struct Death;
-
-impl Region for Killed {
-    fn bytes(&self) -> u64 {
-        self.region.bytes()
-    }
-    fn guarantee(&self) -> Guarantee {
-        self.region.guarantee()
-    }
-    fn load_word(&self, at: u64) -> u64 {
-        self.region.load_word(at)
-    }
-    fn store_word(&self, at: u64, value: u64) {
-        self.region.store_word(at, value);
-    }
-    fn compare_exchange_word(&self, at: u64, expected: u64, new: u64) -> Result<u64, u64> {
-        self.region.compare_exchange_word(at, expected, new)
-    }
-    fn load(&self, at: u64, into: &mut [u8]) {
-        self.region.load(at, into);
-    }
-    fn store(&self, at: u64, new: &[u8]) {
-        self.region.store(at, new);
-    }
-    fn store_streaming(&self, at: u64, new: &[u8]) {
-        self.region.store_streaming(at, new);
-    }
-    fn write_back(&self, at: u64, bytes: u64) {
-        self.pass();
-        self.region.write_back(at, bytes);
-    }
-    fn fence(&self) -> tierstone_base::Result<()> {
-        self.pass();
-        self.region.fence()
-    }
-}
 
 fn name(number: u32) -> Vec<u8> {
     format!("key-{number:05}").into_bytes()
@@ -100,7 +45,7 @@ fn open_first<const UNIT: usize>(
 /// Values of which one of five stays, in blocks behind others that have become free. Segments are emptied for values of another
 /// length, and the process is killed. How many there were.
 fn emptied_until_killed(machine: &SimMachine<8>, point: u64) -> Result<u32, Violation> {
-    let region = Arc::new(Killed { region: machine.region(), left: AtomicU64::new(u64::MAX) });
+    let region = Killed::of(machine);
     let mut store = open_all(&region, &small_settings())?.0.pop().unwrap();
     for number in 0..60 {
         store.put(KEYSPACE, &name(number), &[1; 100])?;
@@ -116,15 +61,10 @@ fn emptied_until_killed(machine: &SimMachine<8>, point: u64) -> Result<u32, Viol
         store.delete(KEYSPACE, &name(100 + number))?;
     }
     store.settle(1_000);
-    region.left.store(1 + point, Ordering::Relaxed);
-    let lived = catch_unwind(AssertUnwindSafe(|| {
+    region.kill_before(point);
+    until_killed(|| {
         (0..8).for_each(|number| drop(store.put(KEYSPACE, &name(900 + number), &[9; 12_000])));
-    }));
-    if let Err(payload) = lived
-        && !payload.is::<Death>()
-    {
-        resume_unwind(payload);
-    }
+    });
     drop(store);
     machine.kill_process();
     Ok(count)

@@ -11,6 +11,7 @@
 //! 3. Reads never go to a member that missed a write.
 
 use crate::intent::Intents;
+use crate::journal::Record;
 use crate::layout::{Layout, Place, Redundancy};
 use crate::members::Members;
 use crate::partial::Partial;
@@ -45,6 +46,8 @@ pub(crate) struct Core<D> {
     pub journal_sequence: u64,
     /// Which half of the journal's slots the next round takes.
     pub journal_half: u64,
+    /// Journalled rows that may be half written, see [`crate::torn`].
+    pub torn: Vec<Record>,
     pub data_start: u64,
     pub intents: Intents,
     pub superblock_slots: Vec<Slot>,
@@ -132,6 +135,7 @@ impl<D: BlockDevice> Core<D> {
             journal_slots: superblock.journal_slots,
             journal_sequence: 0,
             journal_half: 0,
+            torn: Vec::new(),
             data_start: parts.data_start,
             intents: Intents::default(),
             superblock_slots: parts.slots,

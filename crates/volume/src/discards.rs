@@ -70,12 +70,16 @@ impl<D: BlockDevice> Core<D> {
         };
         let records: Vec<Record> = (0..self.layout.groups).filter_map(record).collect();
         for round in records.chunks((self.journal_slots as usize / 2).max(1)) {
+            self.mend_torn()?;
             if !self.mutations.is_on("discarded rows are journalled before they are zeros") {
                 let wanted: Vec<_> = round.iter().cloned().map(Ok).collect();
                 self.journal(&wanted).into_iter().collect::<Result<(), DeviceError>>()?;
             }
             for record in round {
-                self.zero_rows(record)?;
+                if let Err(error) = self.zero_rows(record) {
+                    self.keep_torn(record.clone());
+                    return Err(error);
+                }
             }
         }
         Ok(())
@@ -108,7 +112,7 @@ impl<D: BlockDevice> Core<D> {
     }
 
     /// Does requests; members that fail are named so, if their groups can do without.
-    fn all_or_failed(&mut self, requests: Vec<(usize, IoRequest)>) -> Result<(), DeviceError> {
+    pub(crate) fn all_or_failed(&mut self, requests: Vec<(usize, IoRequest)>) -> Result<(), DeviceError> {
         let asked = requests.into_iter().filter(|(index, _)| self.health[*index] != Health::Failed);
         let requests: Vec<(usize, IoRequest)> = asked.collect();
         let members: Vec<usize> = requests.iter().map(|(index, _)| *index).collect();

@@ -37,6 +37,7 @@ mod records;
 mod resync;
 pub mod sleep;
 mod superblock;
+mod torn;
 pub mod volume;
 mod writes;
 

@@ -462,19 +462,9 @@ fn judge_sleepers<D: BlockDevice>(
     Ok(())
 }
 
-/// Opens a volume: judges its members, raises the generation, and repairs what a crash left.
-pub(crate) fn open<D: BlockDevice>(
-    devices: Vec<Option<D>>,
-    settings: &OpenSettings,
-    sleep: Option<SleepSetup<D>>,
-) -> Result<(Core<D>, Recovery)> {
-    let count = devices.len();
-    let present: Vec<bool> = devices.iter().map(Option::is_some).collect();
-    let geometries: Vec<Geometry> = devices.iter().flatten().map(BlockDevice::geometry).collect();
-    let mut members = Members::new(devices);
-    let heads = read_superblocks(&mut members, count, settings.degraded)?;
-    let Judgement { mut truth, older, is_named_anew } = judge(&heads, &present, settings.degraded)?;
-    judge_sleepers(&mut truth, sleep.as_ref(), settings.degraded)?;
+/// Where data begins on the members that count. Of those that have no room for their rows a degraded opening goes on without.
+fn judge_sizes(judged: &mut Judgement, geometries: &[Option<Geometry>], degraded: bool) -> Result<u64> {
+    let Judgement { truth, older, is_named_anew } = judged;
     let layout = truth.layout;
     let journal = journal_bytes(
         layout.redundancy,
@@ -483,10 +473,47 @@ pub(crate) fn open<D: BlockDevice>(
         truth.journal_slots,
         truth.spare_rows,
     );
-    let (data_start, rows) = data_area(&geometries, journal, layout.chunk_bytes);
-    if rows < layout.rows {
-        return refuse(format!("a member has room for {rows} rows, the volume needs {}", layout.rows));
+    let counts = |index: usize| truth.states[index] != Health::Failed;
+    let counting: Vec<(usize, Geometry)> = geometries
+        .iter()
+        .enumerate()
+        .filter_map(|(index, geometry)| Some((index, (*geometry)?)))
+        .filter(|(index, _)| counts(*index))
+        .collect();
+    let all: Vec<Geometry> = counting.iter().map(|(_, geometry)| *geometry).collect();
+    let (data_start, _) = data_area(&all, journal, layout.chunk_bytes);
+    let rows = |geometry: &Geometry| geometry.end().saturating_sub(data_start) / layout.chunk_bytes.max(1);
+    for (index, geometry) in counting.iter().filter(|(_, geometry)| rows(geometry) < layout.rows) {
+        let cut =
+            format!("member {index} has room for {} rows, the volume needs {}", rows(geometry), layout.rows);
+        if !degraded {
+            return refuse(cut);
+        }
+        truth.states[*index] = Health::Failed;
+        *is_named_anew = true;
+        older.retain(|at| at != index);
+        enough(truth).map_err(|error| error.context(&cut))?;
     }
+    Ok(data_start)
+}
+
+/// Opens a volume: judges its members, raises the generation, and repairs what a crash left.
+pub(crate) fn open<D: BlockDevice>(
+    devices: Vec<Option<D>>,
+    settings: &OpenSettings,
+    sleep: Option<SleepSetup<D>>,
+) -> Result<(Core<D>, Recovery)> {
+    let count = devices.len();
+    let present: Vec<bool> = devices.iter().map(Option::is_some).collect();
+    let geometries: Vec<Option<Geometry>> =
+        devices.iter().map(|device| device.as_ref().map(BlockDevice::geometry)).collect();
+    let mut members = Members::new(devices);
+    let heads = read_superblocks(&mut members, count, settings.degraded)?;
+    let mut judgement = judge(&heads, &present, settings.degraded)?;
+    judge_sleepers(&mut judgement.truth, sleep.as_ref(), settings.degraded)?;
+    let data_start = judge_sizes(&mut judgement, &geometries, settings.degraded)?;
+    let Judgement { mut truth, older, is_named_anew } = judgement;
+    let layout = truth.layout;
     let was_clean = std::mem::replace(&mut truth.clean, false);
     let parts = CoreParts {
         members,

@@ -13,7 +13,10 @@
 //! Invariants:
 //! 1. A row's record is durable on every member that is to hold it before its in-place writes begin.
 //! 2. A record is written over only when the next round's in-place writes are durable.
-//! 3. Parity is computed before the record is written and never again from half-written rows.
+//! 3. Parity is computed before the record is written and never again from half-written rows: a row that a member has
+//!    refused a part of is mended before anything else is journalled (see [`crate::torn`]).
+//! 4. The halves of the journal are turned only by rounds that left a record: of the other half, the one before must
+//!    not be the only one that is whole.
 
 use crate::core::{Core, JOURNAL_START};
 use crate::journal::{Piece, Record};
@@ -50,7 +53,7 @@ fn xor(into: &mut [u8], from: &[u8]) {
 
 impl<D: BlockDevice> Core<D> {
     /// The members of a group that count in `row`.
-    fn alive(&self, group: u32, row: u64) -> Vec<usize> {
+    pub(crate) fn alive(&self, group: u32, row: u64) -> Vec<usize> {
         self.layout.members(group).filter(|&index| self.is_usable(index, row)).collect()
     }
 
@@ -89,6 +92,9 @@ impl<D: BlockDevice> Core<D> {
         len: usize,
         tried: &[usize],
     ) -> Result<IoBuffer, DeviceError> {
+        if self.is_torn(group, row) {
+            self.mend_torn()?;
+        }
         let mut others = self.alive(group, row);
         others.retain(|&index| index != missing && !tried.contains(&index));
         if others.len() + 1 < self.layout.width as usize {
@@ -179,25 +185,31 @@ impl<D: BlockDevice> Core<D> {
     }
 
     fn write_round(&mut self, rows: Vec<RowWrite>) -> Vec<(RowWrite, Result<(), DeviceError>)> {
+        if let Err(error) = self.mend_torn() {
+            return rows.into_iter().map(|write| (write, Err(error.clone()))).collect();
+        }
         let records = self.with_parity(&rows);
         let journalled = self.journal(&records);
-        let mut results: Vec<Result<(), DeviceError>> = Vec::new();
-        let mut requests = Vec::new();
-        let mut owners = Vec::new();
+        let (mut results, mut placed) = (Vec::new(), Vec::new());
+        let (mut requests, mut owners) = (Vec::new(), Vec::new());
         for (at, (record, journalled)) in records.into_iter().zip(journalled).enumerate() {
-            results.push(match (&record, journalled) {
-                (Err(error), _) => Err(error.clone()),
-                (Ok(_), Err(error)) => Err(error),
-                (Ok(record), Ok(())) => {
-                    let writes = self.in_place(record);
-                    owners.extend(writes.iter().map(|(index, _)| (at, *index)));
-                    requests.extend(writes);
-                    Ok(())
-                }
-            });
+            let record = record.and_then(|record| journalled.map(|()| record));
+            results.push(record.as_ref().map(|_| ()).map_err(DeviceError::clone));
+            if let Ok(record) = &record {
+                let writes = self.in_place(record);
+                owners.extend(writes.iter().map(|(index, _)| (at, *index)));
+                requests.extend(writes);
+            }
+            placed.push(record.ok());
         }
         let done = self.members.perform(requests);
         self.settle_in_place(&rows, &owners, &done, &mut results);
+        for (record, result) in placed.into_iter().zip(&results) {
+            // crash here [row_half_written]: its record is the newest of the journal, and opening writes it again.
+            if let (Some(record), Err(_)) = (record, result) {
+                self.keep_torn(record);
+            }
+        }
         rows.into_iter().zip(results).collect()
     }
 
@@ -227,7 +239,7 @@ impl<D: BlockDevice> Core<D> {
         }
     }
 
-    fn in_place(&self, record: &Record) -> Vec<(usize, IoRequest)> {
+    pub(crate) fn in_place(&self, record: &Record) -> Vec<(usize, IoRequest)> {
         let first = self.layout.members(record.group).start;
         let usable = |piece: &&Piece| self.is_usable(first + piece.member as usize, record.row);
         let write = |piece: &Piece| {
@@ -256,13 +268,13 @@ impl<D: BlockDevice> Core<D> {
                 .zip(&plans)
                 .flat_map(|(write, plan)| plan.iter().map(move |one| read(write, one)))
                 .collect();
-            let done = self.members.perform(requests);
-            let members = plans.iter().flatten().map(|(index, ..)| *index);
-            let bad: Vec<usize> =
-                members.zip(&done).filter(|(_, done)| done.result.is_err()).map(|(index, _)| index).collect();
-            if let Some(&index) = bad.iter().find(|&&index| self.has_other(index)) {
-                // Without what it holds, the row is computed from the others.
-                self.fail_member(index);
+            let mut done = self.members.perform(requests);
+            let asked =
+                rows.iter().zip(&plans).flat_map(|(write, plan)| plan.iter().map(move |one| (write, *one)));
+            let asked: Vec<_> = asked.collect();
+            let unread = asked.into_iter().zip(&mut done).filter(|(_, done)| done.result.is_err());
+            if !unread.fold(true, |all, ((write, one), done)| self.read_elsewhere(write, one, done) && all) {
+                // Without what a member holds that is given up, the rows are computed from the others.
                 continue;
             }
             let mut done = done.into_iter();
@@ -277,6 +289,26 @@ impl<D: BlockDevice> Core<D> {
             }
             return records;
         }
+    }
+
+    /// Takes what a member cannot read from the others of the row, if they can; its new bytes are written there all the
+    /// same. False when the member is given up, for it has failed to read too often.
+    fn read_elsewhere(
+        &mut self,
+        write: &RowWrite,
+        (index, within, len): (usize, usize, usize),
+        done: &mut IoCompletion,
+    ) -> bool {
+        self.note_read_error(index);
+        if self.health[index] == Health::Failed {
+            return false;
+        }
+        if self.has_other(index)
+            && let Ok(bytes) = self.reconstruct_member(write.group, write.row, index, within, len, &[])
+        {
+            (done.result, done.buffer) = (Ok(()), Some(bytes));
+        }
+        true
     }
 
     /// The bytes of the chunks that any new data covers.
@@ -395,7 +427,6 @@ impl<D: BlockDevice> Core<D> {
         let done_through = self.journal_sequence;
         let half_slots = u64::from(self.journal_slots) / 2;
         let mut slot = self.journal_half * half_slots;
-        self.journal_half = 1 - self.journal_half;
         let mut results = Vec::new();
         let mut requests = Vec::new();
         let mut owners = Vec::new();
@@ -431,6 +462,10 @@ impl<D: BlockDevice> Core<D> {
             if record.is_ok() && copies[at] == 0 && results[at].is_ok() {
                 results[at] = Err(failed("volume: no member took the journal"));
             }
+        }
+        if records.iter().zip(&results).any(|(record, result)| record.is_ok() && result.is_ok()) {
+            // Otherwise the next round takes this half again: the other has the last round that is whole.
+            self.journal_half = 1 - self.journal_half;
         }
         results
     }
@@ -468,22 +503,9 @@ impl<D: BlockDevice> Core<D> {
         found.retain(|sequence, _| *sequence > in_place);
         let count = found.len() as u64;
         for (_, record) in found.into_values() {
-            if record.rows > 0 {
-                self.zero_rows(&record)?;
-                continue;
-            }
-            let writes = self.in_place(&record);
-            let members: Vec<usize> = writes.iter().map(|(index, _)| *index).collect();
-            for (index, done) in members.into_iter().zip(self.members.perform(writes)) {
-                if let Err(error) = done.result {
-                    if !self.has_other(index) {
-                        return Err(
-                            tierstone_base::Error::from(error).context("replaying the parity journal")
-                        );
-                    }
-                    self.fail_member(index);
-                }
-            }
+            self.place_again(&record).map_err(|error| {
+                tierstone_base::Error::from(error).context("replaying the parity journal")
+            })?;
         }
         Ok(count)
     }

@@ -5,6 +5,8 @@
 //!    that they have already.
 //! 2. A member in sync that could not give bytes gets those of another.
 //! 3. A region with blocks that no member can give stays marked: the next opening tries again.
+//! 4. A mark is cleared only when what all members hold there is durable, also what the copies were made from: after the
+//!    death of a process alone that may be in the memory of the machine only.
 
 use crate::core::{Core, INTENT_START};
 use crate::intent::Intents;
@@ -40,8 +42,22 @@ impl<D: BlockDevice> Core<D> {
             }
             self.check_records()?;
         }
+        if !marked.is_empty() && !self.flush_alike() {
+            marked.iter().for_each(|&region| self.intents.keep(region));
+        }
         self.write_marks();
         Ok(marked.len() as u64)
+    }
+
+    /// Flushes all members, also those that were copied from; whether what they hold is durable. Those that fail are named
+    /// so, if their groups can do without.
+    fn flush_alike(&mut self) -> bool {
+        if self.mutations.is_on("what mirrors were copied from is flushed") {
+            return true;
+        }
+        let members = self.written_members();
+        let flushes = members.iter().map(|&index| (index, IoRequest::flush(0))).collect();
+        self.all_or_failed(flushes).is_ok()
     }
 
     /// Makes all members alike in a region.

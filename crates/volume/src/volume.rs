@@ -283,6 +283,7 @@ impl<D: BlockDevice> Volume<D> {
             done.result?;
         }
         let core = &mut self.lock().core;
+        core.mend_torn()?;
         if core.layout.redundancy == Redundancy::Mirror {
             core.intents.forget_all();
             core.write_marks();

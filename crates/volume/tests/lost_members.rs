@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};
-use tierstone_media::{BlockDevice, IoBuffer, IoKind, IoRequest};
+use tierstone_crash::{ExploreSettings, Violation, assert_all_caught, explore};
+use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, PowerCut};
+use tierstone_media::{BlockDevice, IoBuffer, IoKind, IoRequest, SimSettings};
 use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect, judged};
 use tierstone_volume::{Health, Level, OpenSettings, Recovery, Volume};
 
@@ -274,4 +275,97 @@ fn superblocks_that_cannot_be_used_are_told_with_what_was_read() {
     array.media.iter().for_each(|medium| medium.inject(Fault::new(FaultTarget::Read, FaultEffect::Fail)));
     let error = open(&array, &both, true).map(drop).expect_err("refused");
     assert!(error.message().contains("device 1 cannot be read"), "{error}");
+}
+
+#[test]
+fn mirrors_made_alike_after_the_death_of_a_process_stay_so_when_power_is_lost_then() {
+    const FLUSHED: &str = "what mirrors were copied from is flushed";
+    assert_all_caught(&[FLUSHED], |mutations| {
+        explore(ExploreSettings::sampled(97, 300, mutations), |choices| {
+            let calm = SimSettings { power_cut: PowerCut::Never, ..exploring(small(6), 24) };
+            let array = Array::new(&[calm.clone(), calm], choices, 0);
+            let open = || {
+                let devices = array.devices().into_iter().map(Some).collect();
+                let open = OpenSettings { mutations: mutations.clone(), ..OpenSettings::default() };
+                Volume::open(devices, &open)
+            };
+            Volume::create(array.devices(), &small_volume(Level::Raid1))?.close()?;
+            let mut volume = open()?.0;
+            let plain = |block: u64| IoRequest::write(block, block * BLOCK, filled(100 + block));
+            let done = perform(&mut volume, [1, 3, 17].map(plain).into());
+            done.into_values().try_for_each(|done| done.result)?;
+            drop(volume);
+            let (volume, recovery) = open()?;
+            Violation::unless(recovery.regions_copied > 0, || "the regions were marked".into())?;
+            drop(volume);
+            array.restart();
+            let differing = open()?.0.compare(0..u64::MAX)?;
+            Violation::unless(differing.is_empty(), || format!("mirrors differ in rows {differing:?}"))
+        })
+    });
+}
+
+#[test]
+fn what_cannot_be_flushed_stays_marked_or_is_left_out() {
+    for failing in [vec![0], vec![0, 1]] {
+        let array = Array::calm(2, small(6));
+        let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made");
+        fill(&mut volume, 1000);
+        drop(volume);
+        for &medium in &failing {
+            array.media[medium].inject(Fault::new(FaultTarget::Flush, FaultEffect::Fail));
+        }
+        let all = [Some(0), Some(1)];
+        let volume = open(&array, &all, false).expect("one of them can be spared").0;
+        let left_out = failing.len() - 1;
+        assert_eq!(volume.status().members[left_out], Health::Failed);
+        assert_eq!(volume.status().members[1 - left_out], Health::InSync);
+        drop(volume);
+        array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+        let (mut volume, recovery) = open(&array, &all, true).expect("opens");
+        assert_eq!(recovery.regions_copied > 0, failing.len() == 2, "the other's marks stay");
+        assert_filled(&mut volume, 1000);
+    }
+}
+
+#[test]
+fn a_smaller_disk_in_a_failed_place_does_not_keep_a_degraded_volume_from_opening() {
+    for (level, count) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
+        let mut sizes = vec![SimSettings::new(small(6)); count];
+        sizes.push(SimSettings::new(small(2)));
+        let array = Array::new(&sizes, &tierstone_crash::Choices::quiet(), 0);
+        let devices = (0..count).map(|index| array.device(index)).collect();
+        let mut volume = Volume::create(devices, &small_volume(level)).expect("made");
+        fill(&mut volume, 1000);
+        volume.fail(1).expect("spared");
+        drop(volume);
+        let mut given: Vec<_> = (0..count).map(Some).collect();
+        given[1] = Some(count);
+        assert!(refusal(&array, &given).message().contains("device 1 holds no superblock"), "{level:?}");
+        let (volume, _) = open(&array, &given, true).expect("opens");
+        let error = volume.replace(1, array.device(count)).map(drop).expect_err("too small");
+        assert!(error.message().contains("are needed"), "{error}");
+        let mut volume = open(&array, &given, true).expect("opens").0;
+        assert_filled(&mut volume, 1000);
+    }
+}
+
+#[test]
+fn a_member_that_was_cut_is_left_out_of_a_degraded_opening() {
+    let mut sizes = vec![SimSettings::new(small(6)); 2];
+    sizes.push(SimSettings::new(small(2)));
+    let array = Array::new(&sizes, &tierstone_crash::Choices::quiet(), 0);
+    let devices = (0..2).map(|index| array.device(index)).collect();
+    let mut volume = Volume::create(devices, &small_volume(Level::Raid1)).expect("made");
+    fill(&mut volume, 1000);
+    drop(volume);
+    // Its first blocks are there, and not all of its rows.
+    array.media[2].overwrite(0, &start_of(&array, 1));
+    let given = [Some(0), Some(2)];
+    assert!(refusal(&array, &given).message().contains("member 1 has room for"));
+    let mut volume = open(&array, &given, true).expect("opens").0;
+    assert_eq!(volume.status().members, [Health::InSync, Health::Failed]);
+    assert_filled(&mut volume, 1000);
+    drop(volume);
+    assert!(refusal(&array, &[Some(0), Some(1)]).message().contains("missed writes"), "that is recorded");
 }

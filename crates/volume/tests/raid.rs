@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use tierstone_base::ErrorKind;
+use tierstone_crash::Mutations;
 use tierstone_media::conformance::{self, ConformanceMedium};
-use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};
+use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen};
 use tierstone_media::{BlockDevice, IoBuffer, IoRequest};
 use tierstone_volume::{Health, Level, OpenSettings, Volume, VolumeSettings};
 
@@ -151,9 +152,7 @@ fn a_member_whose_reads_fail_now_and_then_stays_and_the_others_serve() {
         let array = Array::calm(count, small(6));
         let mut volume = Volume::create(array.devices(), &small_volume(level)).expect("made");
         fill(&mut volume, 10);
-        array.media[0].inject(
-            Fault::new(FaultTarget::Read, FaultEffect::Fail).when(tierstone_media::sim::FaultWhen::Nth(0)),
-        );
+        array.media[0].inject(Fault::new(FaultTarget::Read, FaultEffect::Fail).when(FaultWhen::Nth(0)));
         assert_filled(&mut volume, 10);
         assert_eq!(volume.status().members[0], Health::InSync);
         assert_eq!(volume.status().read_errors[0], 1);
@@ -298,4 +297,146 @@ fn settings_that_do_not_fit_are_refused() {
     let long = VolumeSettings { chunk_bytes: 4 << 20, ..base.clone() };
     let error = Volume::create(array.devices(), &long).expect_err("refused");
     assert!(error.message().contains("rows of 12582912"), "{error}");
+}
+
+/// Where data begins on members of a [`small_volume`] of three with parity.
+const PARITY_DATA_START: u64 = 18 * BLOCK;
+
+/// RAID 5 of three, filled from 1000, that has lost member 1: blocks 0 and 1 lie on member 0, blocks 2 and 3 on the lost
+/// one, their parity on member 2.
+fn without_member_1(mutations: Mutations) -> (Array, Volume<Powered>) {
+    let array = Array::calm(3, small(6));
+    Volume::create(array.devices(), &small_volume(Level::Raid5)).expect("made").close().expect("closed");
+    let open = OpenSettings { mutations, ..OpenSettings::default() };
+    let mut volume = Volume::open(array.devices().into_iter().map(Some).collect(), &open).expect("opens").0;
+    fill(&mut volume, 1000);
+    volume.fail(1).expect("spared");
+    (array, volume)
+}
+
+fn reopened(array: &Array, volume: Volume<Powered>) -> Volume<Powered> {
+    drop(volume);
+    array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+    let open = OpenSettings { degraded: true, ..OpenSettings::default() };
+    Volume::open(array.devices().into_iter().map(Some).collect(), &open).expect("opens").0
+}
+
+fn refuse_block_0(array: &Array, effect: FaultEffect, when: FaultWhen) {
+    let place = PARITY_DATA_START..PARITY_DATA_START + BLOCK;
+    array.media[0].inject(Fault::new(FaultTarget::Write, effect).within(place).when(when));
+}
+
+/// What a write that was refused in place leaves of a lost member (crash mark `row_half_written`): everything.
+#[test]
+fn a_write_in_place_that_is_refused_costs_no_data_of_a_lost_member() {
+    const MENDED: &str = "torn rows are mended before anything relies on them";
+    for effect in [FaultEffect::Full, FaultEffect::Fail] {
+        for mutations in [Mutations::none(), Mutations::one(MENDED)] {
+            let (array, mut volume) = without_member_1(mutations.clone());
+            refuse_block_0(&array, effect, FaultWhen::Nth(0));
+            assert!(write(&mut volume, 0, 77).is_err());
+            if mutations.is_on(MENDED) {
+                let lost = value(&mut volume, 2);
+                assert_ne!(lost, 1002, "the rule is needed");
+                continue;
+            }
+            assert_eq!(value(&mut volume, 2), 1002);
+            write(&mut volume, 0, 77).expect("written");
+            assert_eq!(value(&mut volume, 2), 1002);
+            let mut volume = reopened(&array, volume);
+            assert_eq!([0, 1, 2, 3].map(|block| value(&mut volume, block)), [77, 1001, 1002, 1003]);
+        }
+    }
+}
+
+#[test]
+fn rounds_that_go_on_beside_a_torn_row_do_not_void_its_record() {
+    for refusals in 1..4 {
+        let (array, mut volume) = without_member_1(Mutations::none());
+        refuse_block_0(&array, FaultEffect::Full, FaultWhen::Always);
+        for _ in 0..refusals {
+            assert!(write(&mut volume, 0, 77).is_err());
+            // Nothing else is journalled while that row cannot be mended, and nothing is computed from it.
+            assert!(write(&mut volume, 5, 88).is_err());
+            assert!(read(&mut volume, 2).is_err(), "an error and no guess");
+            assert_eq!(value(&mut volume, 5), 1005);
+        }
+        let mut volume = match refusals {
+            // Also when there is room again.
+            1 => {
+                array.media[0].clear_faults();
+                write(&mut volume, 5, 88).expect("written");
+                assert_eq!([0, 2, 5].map(|block| value(&mut volume, block)), [77, 1002, 88]);
+                write(&mut volume, 5, 1005).expect("written");
+                volume
+            }
+            _ => volume,
+        };
+        if refusals == 2 {
+            volume.clone().close().expect_err("it is not in good order");
+        }
+        assert!(refusals == 1 || read(&mut volume, 2).is_err());
+        let mut volume = reopened(&array, volume);
+        for block in 1..volume.geometry().end() / BLOCK {
+            assert_eq!(value(&mut volume, block), 1000 + block);
+        }
+        assert_eq!(value(&mut volume, 0), 77);
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_read_below_a_small_write_does_not_cost_the_member() {
+    for (member, block) in [(0, 0), (2, 0)] {
+        // That of the data, and that of its parity.
+        let array = Array::calm(3, small(6));
+        let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid5)).expect("made");
+        fill(&mut volume, 1000);
+        array.media[member].inject(Fault::new(FaultTarget::Read, FaultEffect::Fail).when(FaultWhen::Nth(0)));
+        write(&mut volume, block, 77).expect("written");
+        let status = volume.status();
+        assert_eq!((status.members[member], status.read_errors[member]), (Health::InSync, 1));
+        assert_eq!(volume.compare(0..u64::MAX).expect("read"), vec![], "parity fits");
+        assert_eq!([0, 1, 2, 3].map(|block| value(&mut volume, block)), [77, 1001, 1002, 1003]);
+        // Too many of them do.
+        array.media[member].inject(Fault::new(FaultTarget::Read, FaultEffect::Fail));
+        (0..40).for_each(|round| write(&mut volume, block, round).expect("written"));
+        assert_eq!(volume.status().members[member], Health::Failed);
+        assert_eq!([0, 1, 2, 3].map(|block| value(&mut volume, block)), [39, 1001, 1002, 1003]);
+    }
+}
+
+#[test]
+fn a_round_that_left_no_record_does_not_turn_the_journal() {
+    for fault in [FaultTarget::Read, FaultTarget::Write] {
+        let (array, mut volume) = without_member_1(Mutations::none());
+        let slot = |half: u64| (4 + half * 7) * BLOCK;
+        let start = |medium: usize, half: u64| -> Vec<u8> {
+            let done =
+                perform(&mut array.device(medium), vec![IoRequest::read(1, slot(half), IoBuffer::zeroed(1))]);
+            done[&1].buffer.as_ref().expect("read").to_vec()
+        };
+        let both = |half: u64| (start(0, half), start(2, half));
+        write(&mut volume, 0, 71).expect("written");
+        write(&mut volume, 0, 72).expect("written");
+        let before = [both(0), both(1)];
+        // A round without a record: row 2 cannot be read, or the journal takes nothing.
+        for medium in [0, 2] {
+            let place = match fault {
+                FaultTarget::Read => PARITY_DATA_START + 4 * BLOCK..PARITY_DATA_START + 6 * BLOCK,
+                _ => slot(0)..PARITY_DATA_START,
+            };
+            array.media[medium].inject(Fault::new(fault, FaultEffect::Full).within(place));
+        }
+        assert!(write(&mut volume, 8, 5).is_err(), "{fault:?}");
+        array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+        assert_eq!([both(0), both(1)], before, "nothing was recorded");
+        write(&mut volume, 4, 81).expect("written");
+        // As if power had gone while that was recorded, so that its slot is torn.
+        let written = (0..2).find(|&half| both(half) != before[half as usize]).expect("it has a slot");
+        for medium in [0, 2] {
+            array.media[medium].overwrite(slot(written), &[0x5a; 512]);
+        }
+        let mut volume = reopened(&array, volume);
+        assert_eq!(value(&mut volume, 0), 72, "{fault:?}");
+    }
 }

@@ -4,7 +4,7 @@
 use crate::common::*;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
 use tierstone_media::BlockDevice;
-use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};
+use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen};
 use tierstone_volume::{Level, OpenSettings, Volume, VolumeSettings};
 
 fn settings(level: Level) -> VolumeSettings {
@@ -29,6 +29,8 @@ enum Trouble {
     MemberLost,
     /// A new member has some of its rows when the crash comes.
     Filling,
+    /// A member is gone, and the others refuse a write now and then, which is tried again.
+    Refusals,
     /// A member fails, another takes its place and is filled; after the crash the old one is there again.
     MemberBack,
 }
@@ -88,10 +90,50 @@ fn scenario(
             let failing = choices.choose(count as u64, "failing member") as usize;
             array.media[failing].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
         }
+        if trouble == Trouble::Refusals {
+            refused_work(array, &mut volume, choices, (&mut blocks, &mut values))?;
+        }
         work(&mut volume, choices, &mut blocks, &places, 2, &mut values)?;
         array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
         check(&mut volume, &mut blocks)
     })
+}
+
+/// Writes as a store does on members that have no room for a moment: the same bytes again until they are taken.
+fn refused_work(
+    array: &Array,
+    volume: &mut Volume<Powered>,
+    choices: &Choices,
+    (blocks, values): (&mut Blocks, &mut u64),
+) -> Result<(), Violation> {
+    let members = array.media.len() - 1;
+    if !volume.status().is_degraded {
+        volume.fail(choices.choose(members as u64, "missing member") as usize)?;
+    }
+    for medium in &array.media {
+        let when = FaultWhen::Chosen { one_in: 4, limit: 3 };
+        medium.inject(Fault::new(FaultTarget::Write, FaultEffect::Fail).when(when));
+    }
+    for _ in 0..3 {
+        let at = choices.choose(4, "block written");
+        *values += 1;
+        blocks.submit(at, *values);
+        // No member refuses more than three.
+        for tries in 0.. {
+            match write(volume, at, *values) {
+                Ok(()) => break,
+                Err(refusal) if array.power_is_off() || tries > 20 => {
+                    array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+                    return Err(refusal);
+                }
+                Err(_) => {}
+            }
+        }
+        blocks.acknowledge(at, *values);
+        check(volume, blocks)?;
+    }
+    array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+    Ok(())
 }
 
 /// Puts the medium behind the last member in the place of another and fills it, or some of it.
@@ -126,6 +168,7 @@ fn explored(level: Level, count: usize, trouble: Trouble, runs: u64, mutations: 
 const MARKED: &str = "regions are marked before they are written";
 const JOURNALLED: &str = "rows are journalled before they are written";
 const ALIKE: &str = "rows that are filled are made alike";
+const MENDED: &str = "torn rows are mended before anything relies on them";
 const RECORDED: &str = "failure is recorded before the acknowledgement";
 
 #[test]
@@ -150,6 +193,12 @@ fn the_write_hole_is_closed() {
     });
     assert_all_caught(&[JOURNALLED], |mutations| explored(Level::Raid5, 3, Trouble::None, 600, mutations));
     explored(Level::Raid50 { groups: 2 }, 6, Trouble::MemberLost, 300, &Mutations::none()).assert_clean();
+}
+
+#[test]
+fn writes_that_are_refused_in_place_cost_nothing_of_a_member_that_is_gone() {
+    assert_all_caught(&[MENDED], |mutations| explored(Level::Raid5, 3, Trouble::Refusals, 800, mutations));
+    explored(Level::Raid5, 4, Trouble::Refusals, 300, &Mutations::none()).assert_clean();
 }
 
 #[test]

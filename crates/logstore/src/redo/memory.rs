@@ -83,6 +83,18 @@ impl RedoMemory {
         self.region.write_back(place, HEADER_BYTES as u64);
     }
 
+    /// Makes a header durable that was found. One barrier.
+    ///
+    /// # Errors
+    /// When the region fails.
+    pub(super) fn keep(&self, header: &RegionHeader, mutations: &Mutations) -> Result<()> {
+        if mutations.is_on("redo_found_void_not_kept") {
+            return Ok(());
+        }
+        self.region.write_back(HEADER_PLACES[(header.counter % 2) as usize], HEADER_BYTES as u64);
+        self.region.fence()
+    }
+
     /// The fence that keeps `rule`.
     pub(super) fn barrier(&self, mutations: &Mutations, rule: &str) -> Result<()> {
         if mutations.is_on(rule) { Ok(()) } else { self.region.fence() }

@@ -1,7 +1,7 @@
 //! Opening with a redo log: what a region holds goes to flash, before recovery looks there.
 //!
 //! Crash at any point: until the region is void the same groups are written again, to places that nothing else
-//! was written to since; after that they are the device's.
+//! was written to since; after that they are the device's. A header that is found void is made durable before anything is written.
 
 use super::RedoMemory;
 use super::format::{Layout, RegionHeader, SlotHeader};
@@ -50,6 +50,10 @@ pub(crate) fn replay(
         }
         report.redo_lost = true;
         return Ok(Vec::new());
+    }
+    if let (Some(memory), Some(own), Need::There) = (&settings.redo, own.filter(|own| own.is_void), need) {
+        // Else it is replayed behind what this opening writes, when power is lost: a process that was killed may have stored it only.
+        memory.keep(&own, &settings.mutations)?;
     }
     let is_current = need == Need::There || settings.mutations.is_on("redo_old_replayed");
     let (Some(memory), Some(header)) = (&settings.redo, own.filter(|own| is_current && !own.is_void)) else {

@@ -44,6 +44,8 @@ pub struct Segment {
     pub salt: u64,
     /// The newest sequence when it was opened.
     pub opened_seq: Seq,
+    /// How many segments had been opened since the shard was, with this one; zero: it was opened before.
+    pub opened: u64,
     /// Where its groups end, in bytes.
     pub data_end: u32,
     /// Where its summary begins, how long it is, how many records it lists, and its checksum.

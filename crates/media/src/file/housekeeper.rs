@@ -174,8 +174,7 @@ impl Preparing {
             file.error(error.raw_os_error().unwrap_or(libc::EIO), "prepare", part.file_offset)
         };
         if part.len == 0 {
-            let synced = file.file.sync_all().map_err(failed);
-            synced.inspect_err(|error| self.store.durability.note_failure(error))?;
+            self.store.durability.report(file, || file.file.sync_all().map_err(failed))?;
             self.current = None;
             return Ok(false);
         }

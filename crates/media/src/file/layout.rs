@@ -5,7 +5,9 @@
 //!    any of its handles lives.
 //! 2. A segment's file exists in exactly one directory, with exactly `segment_bytes` bytes, and its
 //!    name is durable before the first request reaches it.
-//! 3. Files found at open count as dirty once they are opened: what an earlier process wrote and did
+//! 3. What was removed in one directory is made in another only when the first has been flushed, so that no start after
+//!    a crash finds it in both. In the same one the new name takes the place of the old one.
+//! 4. Files found at open count as dirty once they are opened: what an earlier process wrote and did
 //!    not flush is flushed by the first flush, before anything that was read from it is relied upon.
 //!
 //! Crash: see `member` for files and `marker` for directories.
@@ -71,8 +73,9 @@ pub(crate) struct StoreInner {
     members: Vec<Member>,
     meta: Arc<SegmentFile>,
     table: Mutex<BTreeMap<u32, Entry>>,
-    /// Held while a segment is made, so that two handles never make the same one.
-    creation: Mutex<()>,
+    /// Held while a segment is made or removed, so that two handles never make the same one. The segments that were removed
+    /// from a directory which has not been flushed since: which member it is.
+    creation: Mutex<BTreeMap<u32, u16>>,
     housekeeper: Housekeeper,
     /// Last, so that it is released after all files are closed.
     _lock: LockedFile,
@@ -115,7 +118,7 @@ impl FileStore {
             members,
             meta,
             table: Mutex::new(table),
-            creation: Mutex::new(()),
+            creation: Mutex::default(),
             housekeeper: Housekeeper::default(),
             _lock: lock,
         };
@@ -216,7 +219,7 @@ impl StoreInner {
         }
         let opened = self.members[usize::from(entry.member)].open_file(place)?;
         let file = SegmentFile::new(place, opened);
-        // Invariant 3: nobody knows whether an earlier process flushed it.
+        // Invariant 4: nobody knows whether an earlier process flushed it.
         self.durability.written(&file);
         entry.open = Some(file.clone());
         Ok(Some(file))
@@ -225,7 +228,7 @@ impl StoreInner {
     /// The file of `segment`, made when there is none. Cost when made: milliseconds.
     pub fn create(&self, segment: u32) -> std::result::Result<Arc<SegmentFile>, DeviceError> {
         let place = Place::Segment(segment);
-        let _alone = lock(&self.creation);
+        let mut removed = lock(&self.creation);
         if let Some(file) = self.lookup(place)? {
             return Ok(file);
         }
@@ -237,25 +240,57 @@ impl StoreInner {
         }
         let mut last = None;
         for member in self.members_by_free_space() {
+            self.forget_removed(&mut removed, segment, member)?;
             match self.members[usize::from(member)].create_file(place, self.geometry.segment_bytes) {
                 Ok(made) => {
+                    // Its making has flushed all names there.
+                    removed.retain(|_, at| *at != member);
                     let file = SegmentFile::new(place, made);
                     lock(&self.table).insert(segment, Entry { member, open: Some(file.clone()) });
                     return Ok(file);
                 }
-                Err(NotMade { error, elsewhere: true }) => last = Some(error),
-                Err(NotMade { error, .. }) => return Err(error),
+                Err(NotMade { error, elsewhere: true, .. }) => last = Some(error),
+                Err(NotMade { error, is_named, .. }) => {
+                    if is_named {
+                        removed.insert(segment, member);
+                    }
+                    return Err(error);
+                }
             }
         }
         Err(last.unwrap_or_else(|| DeviceError::new(DeviceErrorKind::Full, format!("no room for {place}"))))
     }
 
-    /// Removes the file of `segment`; nothing happens when there is none.
+    /// Invariant 3, before `segment` is made in `member`. One flush is for all that was removed in a directory; there is
+    /// none when a segment is made where it was, as in a store of one directory.
+    fn forget_removed(
+        &self,
+        removed: &mut BTreeMap<u32, u16>,
+        segment: u32,
+        member: u16,
+    ) -> std::result::Result<(), DeviceError> {
+        let Some(&at) = removed.get(&segment).filter(|at| **at != member) else { return Ok(()) };
+        let forgotten = self.members[usize::from(at)].forget_name(Place::Segment(segment));
+        forgotten.map_err(|NotMade { error, is_named, .. }| {
+            if is_named {
+                self.durability.note_failure(&error);
+            }
+            error
+        })?;
+        removed.retain(|_, other| *other != at);
+        Ok(())
+    }
+
+    /// Removes the file of `segment`; nothing happens when there is none. Cost: no flush, see invariant 3.
     pub fn remove(&self, segment: u32) -> std::result::Result<(), DeviceError> {
-        let _alone = lock(&self.creation);
+        let mut removed = lock(&self.creation);
         let mut table = lock(&self.table);
         let Some(entry) = table.get(&segment) else { return Ok(()) };
-        self.members[usize::from(entry.member)].remove_file(Place::Segment(segment))?;
+        let member = entry.member;
+        self.members[usize::from(member)].remove_file(Place::Segment(segment))?;
+        if self.members.len() > 1 {
+            removed.insert(segment, member);
+        }
         if let Some(file) = table.remove(&segment).and_then(|entry| entry.open) {
             file.set_discarded();
             self.durability.forget(&file);

@@ -12,14 +12,20 @@
 //! them the next open does the rest.
 
 use rustix::fs::fsync;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// The marker's name in its directory.
 pub(crate) const MARKER_NAME: &str = "member.tier";
+
+/// Who may read and write the files of a store: their owner. Whoever can open its `lock` can lock it.
+pub(crate) const FILE_MODE: u32 = 0o600;
+/// Who may look into a directory that is made for a store: its owner. One that is there stays as it is.
+pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 
 const TITLE: &str = "tierstone member, format 1";
 /// The longest marker that is read; a real one has about 160 bytes.
@@ -132,7 +138,9 @@ impl Marker {
     pub fn write(&self, directory: &Path) -> Result<()> {
         let path = directory.join(MARKER_NAME);
         let fresh = directory.join("member.tier.new");
-        let written = File::create(&fresh).and_then(|mut file| {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(FILE_MODE);
+        let written = options.open(&fresh).and_then(|mut file| {
             file.write_all(self.encode().as_bytes())?;
             file.sync_all()
         });
@@ -147,6 +155,17 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
     File::open(directory)
         .and_then(|opened| Ok(fsync(&opened)?))
         .map_err(|error| at(error, "cannot make the names durable in", directory))
+}
+
+/// Makes the name of `path` itself durable, in the directory above it. Nothing where that cannot be read or written, or
+/// knows no flush: then the name was made by others.
+pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(parent).and_then(|opened| opened.sync_all()) {
+        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | ReadOnlyFilesystem) => Ok(()),
+        flushed => flushed,
+    }
 }
 
 /// What is wrong with a directory that is none, or would lie below something that is none.

@@ -2,9 +2,9 @@
 //!
 //! Crash: a file is made under a name that ends in `.new`, takes its space, is made durable and is
 //! then renamed; so a file with a proper name always has its full size. Files that end in `.new`
-//! are removed at the next open.
+//! are removed at the next open. A file that was removed may be there again, until its directory has been flushed.
 
-use super::marker::{MARKER_NAME, at, sync_directory};
+use super::marker::{FILE_MODE, MARKER_NAME, at, sync_directory};
 use super::plan::{Place, segment_of_name};
 use super::segment::kind_of;
 use super::settings::DirectIo;
@@ -31,6 +31,8 @@ pub(crate) struct NotMade {
     pub error: DeviceError,
     /// Whether another directory may have room for it. Descriptors are missing everywhere.
     pub elsewhere: bool,
+    /// Whether it had its name, which may be there again after a crash although it was removed.
+    pub is_named: bool,
 }
 
 impl Member {
@@ -77,7 +79,8 @@ impl Member {
             std::fs::rename(&fresh, &proper)?;
             is_named = true;
             directory.sync_all().inspect_err(|_| {
-                // It holds nothing, and another directory may get this file later: no start may find it in both.
+                // It holds nothing, and another directory may get this file later: no start may find it in both. Who
+                // makes it there flushes this directory first.
                 let _ = std::fs::remove_file(&proper);
             })?;
             Ok(file)
@@ -86,18 +89,38 @@ impl Member {
         made.map_err(|error: std::io::Error| {
             // What cannot be removed now is removed at the next open.
             let _ = std::fs::remove_file(&fresh);
-            let is_short = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-            let failed = self.error("create", place, error);
-            if is_short {
-                // Nothing is wrong with the device: there is no room for one more file now, as on a full one.
-                let error = DeviceError { kind: DeviceErrorKind::Full, ..failed };
-                return NotMade { error, elsewhere: false };
-            }
-            NotMade { elsewhere: failed.kind == DeviceErrorKind::Full && !is_named, error: failed }
+            let (error, is_short) = self.not_made(place, error);
+            let elsewhere = error.kind == DeviceErrorKind::Full && !is_short && !is_named;
+            NotMade { elsewhere, is_named, error }
         })
     }
 
-    /// Removes a file; its space comes back when the last request in flight on it is done.
+    /// Why a file cannot be made, and whether that is for want of descriptors.
+    fn not_made(&self, place: Place, error: std::io::Error) -> (DeviceError, bool) {
+        let is_short = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+        let failed = self.error("create", place, error);
+        // Nothing is wrong with the device then: there is no room for one more file now, as on a full one.
+        let kind = if is_short { DeviceErrorKind::Full } else { failed.kind };
+        (DeviceError { kind, ..failed }, is_short)
+    }
+
+    /// Makes sure that the file of `place`, which was removed here, does not come back, also not after a crash. What is to
+    /// be made elsewhere is made afterwards. Cost: a flush.
+    ///
+    /// # Errors
+    /// Of those with `is_named` a flush has failed; the others may be tried again.
+    pub fn forget_name(&self, place: Place) -> std::result::Result<(), NotMade> {
+        let refused =
+            |error, is_named| NotMade { error: self.not_made(place, error).0, elsewhere: false, is_named };
+        match std::fs::remove_file(self.path.join(place.to_string())) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(refused(error, false)),
+            _ => {}
+        }
+        let directory = File::open(&self.path).map_err(|error| refused(error, false))?;
+        directory.sync_all().map_err(|error| refused(error, true))
+    }
+
+    /// Removes a file; its space comes back when the last request in flight on it is done. The directory is not flushed.
     pub fn remove_file(&self, place: Place) -> std::result::Result<(), DeviceError> {
         std::fs::remove_file(self.path.join(place.to_string()))
             .map_err(|error| self.error("remove", place, error))
@@ -161,7 +184,7 @@ impl Member {
     fn options(&self) -> OpenOptions {
         let direct = if self.direct { libc::O_DIRECT } else { 0 };
         let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(direct | libc::O_NOFOLLOW);
+        options.read(true).write(true).mode(FILE_MODE).custom_flags(direct | libc::O_NOFOLLOW);
         options
     }
 

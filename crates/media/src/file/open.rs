@@ -1,17 +1,21 @@
 //! Opening and creating a store: which directories belong to it, its lock, its first files.
 //!
+//! Invariant: a name that is relied upon is durable: what an earlier process made, renamed or removed and did not live to
+//! flush is flushed first.
+//!
 //! Crash: see `marker` for the three steps by which a store is created and grows.
 
 use super::layout::cannot_open;
-use super::marker::{Marker, at, no_directory};
+use super::marker::{DIRECTORY_MODE, FILE_MODE, Marker, at, no_directory, sync_directory, sync_parent};
 use super::member::Member;
 use super::plan::Place;
 use super::settings::FileStoreSettings;
 use crate::Geometry;
 use crate::lock::LockedFile;
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
 
@@ -91,6 +95,7 @@ pub(crate) fn open_members(settings: &FileStoreSettings) -> Result<Opened> {
         let wrong = "segment_limit: the space would end above 2^63 bytes";
         return Err(Error::new(ErrorKind::InvalidInput, wrong));
     }
+    flush_names(&directories, marker.ready)?;
     let marker = complete(marker, &directories)?;
     let members = directories
         .iter()
@@ -144,7 +149,7 @@ fn canonical(settings: &FileStoreSettings) -> Result<Vec<PathBuf>> {
     check_different(&settings.directories)?;
     for directory in &settings.directories {
         if settings.create {
-            std::fs::create_dir_all(directory).map_err(|error| failed(error, "cannot make", directory))?;
+            make_directory(directory).map_err(|error| failed(error, "cannot make", directory))?;
         }
         let resolved = directory.canonicalize().map_err(|error| failed(error, "cannot open", directory))?;
         // By another path, which nobody could tell before the first was made.
@@ -154,6 +159,22 @@ fn canonical(settings: &FileStoreSettings) -> Result<Vec<PathBuf>> {
         directories.push(resolved);
     }
     Ok(directories)
+}
+
+/// Makes a directory, and those above it that are not there, durably.
+fn make_directory(directory: &Path) -> std::io::Result<()> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+    missing.into_iter().rev().try_for_each(sync_parent)
+}
+
+/// Makes the names in all directories durable, and those of directories that hold nothing yet, from the `ready`-th on.
+fn flush_names(directories: &[PathBuf], ready: u16) -> Result<()> {
+    for directory in &directories[usize::from(ready).min(directories.len())..] {
+        sync_parent(directory).map_err(|error| at(error, "cannot make durable the name of", directory))?;
+    }
+    directories.iter().try_for_each(|directory| sync_directory(directory))
 }
 
 /// Refuses directories of which one is named twice, before any is made.
@@ -338,6 +359,7 @@ fn take_lock(first: &Path) -> Result<LockedFile> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(FILE_MODE)
         .open(&path)
         .map_err(|error| cannot_open(error, &path))?;
     let mut file = match LockedFile::lock(file) {

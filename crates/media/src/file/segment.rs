@@ -7,14 +7,18 @@
 //!    handles that flush at the same time both do the work.
 //! 3. After one failed flush or durable write every later one fails with the same error. The
 //!    kernel reports such a failure once and drops the pages; asking again would prove nothing.
+//! 4. Nor does what another call was told at the same time: of calls on one open file the kernel tells one. So a flush
+//!    that has ended well is answered so only after those that were under way beside it have noted what they were told
+//!    ([`Reports`]), as far as threads make them. A ring looks for failures that are noted when it hands its answers
+//!    back; one that another ring has not looked up yet is not known to it.
 
 use super::plan::Place;
-use crate::{DeviceError, DeviceErrorKind};
+use crate::{DeviceError, DeviceErrorKind, IoCompletion, IoKind};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// One open file. It stays open until the last request that uses it is done, even if discarded.
 #[derive(Debug)]
@@ -27,6 +31,7 @@ pub(crate) struct SegmentFile {
     flushed: AtomicU64,
     /// Whether the file is in the list of dirty files.
     listed: AtomicBool,
+    pub reports: Reports,
     /// Set when the file has lost its name: whoever still holds it must look the segment up again.
     discarded: AtomicBool,
 }
@@ -39,6 +44,7 @@ impl SegmentFile {
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             listed: AtomicBool::new(false),
+            reports: Reports::default(),
             discarded: AtomicBool::new(false),
         })
     }
@@ -59,6 +65,23 @@ impl SegmentFile {
     pub fn error(&self, errno: i32, doing: &str, offset: u64) -> DeviceError {
         let cause = std::io::Error::from_raw_os_error(errno);
         DeviceError::new(kind_of(errno), format!("cannot {doing} {} at {offset}: {cause}", self.place))
+    }
+}
+
+/// Calls under way that the kernel may tell that bytes of an open file are lost: it tells that to one of them only.
+#[derive(Debug, Default)]
+pub(crate) struct Reports(RwLock<()>);
+
+impl Reports {
+    /// Makes such a call and notes what it was told. Cost: two atomic operations, unless somebody waits.
+    pub fn during<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _under_way = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        call()
+    }
+
+    /// Waits until the calls that are under way now have noted what they were told.
+    pub fn wait(&self) {
+        drop(self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -101,8 +124,11 @@ impl Durability {
     /// is dirty already.
     pub fn written(&self, file: &Arc<SegmentFile>) {
         file.written.fetch_add(1, SeqCst);
-        if !file.listed.swap(true, SeqCst) {
-            lock(&self.dirty).insert(address(file), file.clone());
+        if !file.listed.load(SeqCst) {
+            let mut dirty = lock(&self.dirty);
+            // First into the list: who finds the file listed relies on it.
+            dirty.insert(address(file), file.clone());
+            file.listed.store(true, SeqCst);
         }
     }
 
@@ -123,16 +149,51 @@ impl Durability {
         if dirty.remove(&address(file)).is_none() {
             return;
         }
-        // Unlist first, look second: a write between the two lists the file again by itself.
+        // Unlist first, look second: a write between the two lists the file again by itself, when the list is free.
         file.listed.store(false, SeqCst);
-        if file.written.load(SeqCst) > file.flushed.load(SeqCst) && !file.listed.swap(true, SeqCst) {
+        if file.written.load(SeqCst) > file.flushed.load(SeqCst) {
             dirty.insert(address(file), file.clone());
+            file.listed.store(true, SeqCst);
         }
     }
 
     /// Forgets a file that is gone.
     pub fn forget(&self, file: &Arc<SegmentFile>) {
         lock(&self.dirty).remove(&address(file));
+    }
+
+    /// Makes the call that makes bytes of `file` durable; its failure is noted before any flush beside it ends well.
+    pub fn report(
+        &self,
+        file: &SegmentFile,
+        call: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        file.reports.during(|| call().inspect_err(|error| self.note_failure(error)))
+    }
+
+    /// Whether a flush of `file` that has ended well proves anything. Cost: what is under way there is waited for.
+    ///
+    /// # Errors
+    /// The failure that another was told of.
+    pub fn confirm(&self, file: &SegmentFile) -> Result<(), DeviceError> {
+        file.reports.wait();
+        self.check()
+    }
+
+    /// # Errors
+    /// The failure after which nothing is durable any more.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        self.failure().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// Makes failures of flushes and durable writes that are being answered well, if any has failed: whoever was told of it,
+    /// these prove nothing.
+    pub fn void(&self, answers: &mut [IoCompletion]) {
+        let Some(failure) = self.failure() else { return };
+        let relies = |done: &&mut IoCompletion| matches!(done.kind, IoKind::Flush | IoKind::WriteDurable);
+        for done in answers.iter_mut().filter(relies).filter(|done| done.result.is_ok()) {
+            done.result = Err(failure.clone());
+        }
     }
 
     /// Notes that durability can no longer be promised, if `error` means that.

@@ -16,7 +16,7 @@ use super::marker::at;
 use super::member::{reads_directly, take_space};
 use super::plan::check;
 use super::pool::{Pool, Worker};
-use super::segment::kind_of;
+use super::segment::{Reports, kind_of};
 use super::settings::DirectIo;
 use super::threads::refused;
 use super::transfer::{read_all, write_all};
@@ -93,6 +93,7 @@ struct Inner {
     queue_depth: usize,
     /// The first failed durable write or flush.
     failure: OnceLock<DeviceError>,
+    reports: Reports,
     mutations: Mutations,
 }
 
@@ -196,6 +197,7 @@ impl SingleFile {
             discards,
             queue_depth: settings.queue_depth.clamp(1, 64) as usize,
             failure: OnceLock::new(),
+            reports: Reports::default(),
             mutations: settings.mutations.clone(),
         };
         Ok(SingleFile { inner: Arc::new(inner) })
@@ -306,7 +308,41 @@ impl Worker for SingleFile {
             return refused(request, failure.clone());
         }
         let IoRequest { token, kind, offset, mut buffer } = request;
-        let result = match (kind, &mut buffer) {
+        let mut result = match kind {
+            IoKind::Read => self.carry_out(kind, offset, &mut buffer),
+            _ => self.inner.reports.during(|| {
+                let result = self.carry_out(kind, offset, &mut buffer);
+                if let Err(error) = &result
+                    && error.kind == DeviceErrorKind::Failed
+                {
+                    // The first one stays.
+                    let _ = self.inner.failure.set(error.clone());
+                }
+                result
+            }),
+        };
+        if kind == IoKind::Flush && result.is_ok() {
+            // Of a failure the kernel tells one of those that are under way.
+            self.inner.reports.wait();
+        }
+        if matches!(kind, IoKind::Flush | IoKind::WriteDurable)
+            && result.is_ok()
+            && let Some(failure) = self.inner.failure.get()
+        {
+            result = Err(failure.clone());
+        }
+        IoCompletion { token, kind, offset, buffer, result }
+    }
+}
+
+impl SingleFile {
+    fn carry_out(
+        &self,
+        kind: IoKind,
+        offset: u64,
+        buffer: &mut Option<IoBuffer>,
+    ) -> std::result::Result<(), DeviceError> {
+        match (kind, buffer) {
             (IoKind::Read, Some(buffer)) => self.read(offset, buffer),
             (IoKind::Write, Some(buffer)) => self.write(offset, buffer, false),
             (IoKind::WriteDurable, Some(buffer)) => self.write(offset, buffer, true),
@@ -316,15 +352,7 @@ impl Worker for SingleFile {
             (IoKind::Read | IoKind::Write | IoKind::WriteDurable, None) => {
                 unreachable!("{kind:?} without a buffer is refused before")
             }
-        };
-        if let Err(error) = &result
-            && kind != IoKind::Read
-            && error.kind == DeviceErrorKind::Failed
-        {
-            // The first one stays.
-            let _ = self.inner.failure.set(error.clone());
         }
-        IoCompletion { token, kind, offset, buffer, result }
     }
 }
 

@@ -161,12 +161,13 @@ impl CallingThread {
                 (None, Place::Segment(segment)) => self.store.create(segment)?,
                 (None, Place::Meta) => unreachable!("{} is always open", part.place),
             };
-            let written = self.write_part(&file, part, bytes, durable);
+            let durability = &self.store.durability;
             if durable {
-                written.inspect_err(|error| self.store.durability.note_failure(error))?;
+                durability.report(&file, || self.write_part(&file, part, bytes, true))?;
+                durability.check()?;
             } else {
-                written?;
-                self.store.durability.written(&file);
+                self.write_part(&file, part, bytes, false)?;
+                durability.written(&file);
             }
         }
         Ok(())
@@ -190,18 +191,18 @@ impl CallingThread {
     }
 
     fn flush(&self) -> std::result::Result<(), DeviceError> {
-        if let Some(failure) = self.store.durability.failure() {
-            return Err(failure.clone());
+        let durability = &self.store.durability;
+        durability.check()?;
+        for task in durability.flush_tasks() {
+            durability.report(&task.file, || {
+                let flushed = rustix::fs::fdatasync(&task.file.file);
+                flushed.map_err(|error| task.file.error(error.raw_os_error(), "flush", 0))
+            })?;
+            durability.confirm(&task.file)?;
+            durability.flushed(&task.file, task.covers);
         }
-        for task in self.store.durability.flush_tasks() {
-            if let Err(error) = rustix::fs::fdatasync(&task.file.file) {
-                let error = task.file.error(error.raw_os_error(), "flush", 0);
-                self.store.durability.note_failure(&error);
-                return Err(error);
-            }
-            self.store.durability.flushed(&task.file, task.covers);
-        }
-        Ok(())
+        // Another may have flushed what this one was to flush, and have been told.
+        durability.check()
     }
 }
 

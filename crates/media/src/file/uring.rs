@@ -271,9 +271,10 @@ impl UringFiles {
 
     /// Hands back finished requests in the order in which they finished.
     pub fn take(&mut self, completions: &mut Vec<IoCompletion>) -> usize {
-        let count = self.ready.len();
+        let before = completions.len();
         completions.extend(self.ready.drain(..));
-        count
+        self.store.inner.durability.void(&mut completions[before..]);
+        completions.len() - before
     }
 
     fn start(&mut self, request: IoRequest) {

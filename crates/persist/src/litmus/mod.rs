@@ -31,6 +31,8 @@ pub const PUBLISHED: &[(&str, &str)] = &[
     ("two-lock-repaired", include_str!("../../litmus/two-lock-repaired.litmus")),
     ("epoch-race", include_str!("../../litmus/epoch-race.litmus")),
     ("epoch-race-free", include_str!("../../litmus/epoch-race-free.litmus")),
+    ("relay", include_str!("../../litmus/relay.litmus")),
+    ("relay-with-a-barrier", include_str!("../../litmus/relay-with-a-barrier.litmus")),
     ("persist-atomicity", include_str!("../../litmus/persist-atomicity.litmus")),
     ("strand-idiom", include_str!("../../litmus/strand-idiom.litmus")),
     ("persist-sync", include_str!("../../litmus/persist-sync.litmus")),

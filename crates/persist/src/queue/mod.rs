@@ -223,11 +223,11 @@ impl Queue {
         if self.settings.design == Design::TwoLock && !self.breaks("an insert waits for its head") {
             // Another thread may have to store the head that covers it, and its persist is waited for here.
             let end = position + self.room(len as u64);
-            if memory.observe(HEAD) < end {
+            if self.observe_head(memory, "the head is observed when an insert settles") < end {
                 // The time of waiting is used.
                 memory.sync()?;
                 wait_until(memory, Place::Persistent(HEAD), |head| head >= end)?;
-                memory.observe(HEAD);
+                self.observe_head(memory, "the head that was waited for is observed");
             }
         }
         if self.breaks("a sync before the answer") { Ok(()) } else { memory.sync() }
@@ -243,7 +243,7 @@ impl Queue {
         self.locked(memory, REMOVE_LOCK, || {
             memory.strand();
             let tail = memory.load(Place::Persistent(TAIL));
-            let head = memory.observe(HEAD);
+            let head = self.observe_head(memory, "the head is observed when an entry is taken out");
             let mut position = tail;
             let mut taken = None;
             while position < head && taken.is_none() {
@@ -328,6 +328,12 @@ impl Queue {
         if self.breaks(rule) { Ok(()) } else { memory.barrier() }
     }
 
+    /// The head, which another thread may have stored a moment ago: observed, so that the next barrier of this thread makes
+    /// it durable. That keeps `rule`; without it the head is only loaded, which no trace tells from observing.
+    fn observe_head<M: Memory>(&self, memory: &M, rule: &str) -> u64 {
+        if self.breaks(rule) { memory.load(Place::Persistent(HEAD)) } else { memory.observe(HEAD) }
+    }
+
     /// Does `work` under a lock, which is given back whatever comes of it.
     fn locked<M: Memory, T>(&self, memory: &M, lock: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let nodes = NODES + (self.settings.in_flight + lock / LINE * self.settings.threads as u64) * LINE;
@@ -369,3 +375,7 @@ fn end_bit(position: u64, len: u64) -> u64 {
 #[cfg(test)]
 #[path = "queue_test.rs"]
 mod queue_test;
+
+#[cfg(test)]
+#[path = "observe_test.rs"]
+mod observe_test;

@@ -11,8 +11,10 @@
 
 mod threads;
 mod turns;
+mod unobserved;
 
-pub use threads::record;
+pub use threads::{record, record_with_unobserved};
+pub use unobserved::Unobserved;
 
 use crate::memory::{Memory, Place};
 use crate::trace::{Event, Kind, Space, WORD, pieces};
@@ -89,7 +91,16 @@ pub struct Traced<'a, M: Memory> {
     inner: M,
     shared: &'a Shared,
     time: Cell<u64>,
-    steps: RefCell<Vec<(u64, Event)>>,
+    steps: RefCell<Vec<Step>>,
+}
+
+/// What a thread did, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    time: u64,
+    event: Event,
+    /// Whether the load was an [`Memory::observe`]. A trace does not tell them apart.
+    observes: bool,
 }
 
 impl<'a, M: Memory> Traced<'a, M> {
@@ -119,6 +130,15 @@ impl<'a, M: Memory> Traced<'a, M> {
 
     /// Does `access` on `place` and records the events that it returns, as one step.
     fn step<T>(&self, place: Place, access: impl FnOnce(&M) -> (T, [Option<Event>; 2])) -> T {
+        self.step_as(place, false, access)
+    }
+
+    fn step_as<T>(
+        &self,
+        place: Place,
+        observes: bool,
+        access: impl FnOnce(&M) -> (T, [Option<Event>; 2]),
+    ) -> T {
         self.turn();
         let slot = self.slot(place);
         let lock = || -> MutexGuard<'_, ()> { slot.lock.lock().unwrap_or_else(PoisonError::into_inner) };
@@ -132,7 +152,8 @@ impl<'a, M: Memory> Traced<'a, M> {
         slot.time.store(time, Ordering::Release);
         self.time.set(time);
         let stored = events.iter().flatten().any(|event| event.kind == Kind::Store);
-        self.steps.borrow_mut().extend(events.into_iter().flatten().map(|event| (time, event)));
+        let steps = events.into_iter().flatten().map(|event| Step { time, event, observes });
+        self.steps.borrow_mut().extend(steps);
         if stored && let Some(turns) = &self.shared.turns {
             turns.stored(word_of(place));
         }
@@ -141,7 +162,8 @@ impl<'a, M: Memory> Traced<'a, M> {
 
     fn mark(&self, kind: Kind) {
         self.time.set(self.time.get() + 1);
-        self.steps.borrow_mut().push((self.time.get(), Event::mark(self.number(), kind)));
+        let (time, event) = (self.time.get(), Event::mark(self.number(), kind));
+        self.steps.borrow_mut().push(Step { time, event, observes: false });
     }
 
     fn word(&self, kind: Kind, place: Place, value: u64) -> Option<Event> {
@@ -153,7 +175,7 @@ impl<'a, M: Memory> Traced<'a, M> {
     }
 
     /// The thread is done: its steps with their times.
-    fn finish(self) -> Vec<(u64, Event)> {
+    fn finish(self) -> Vec<Step> {
         self.steps.take()
     }
 }
@@ -251,7 +273,7 @@ impl<M: Memory> Memory for Traced<'_, M> {
     }
 
     fn observe(&self, offset: u64) -> u64 {
-        self.step(Place::Persistent(offset), |inner| {
+        self.step_as(Place::Persistent(offset), true, |inner| {
             let value = inner.observe(offset);
             (value, [self.word(Kind::Load, Place::Persistent(offset), value), None])
         })

@@ -1,9 +1,10 @@
 //! The threads of a trace: started, joined, and their steps merged.
 
 use super::turns::Turns;
-use super::{Schedule, Shared, Slot, TraceSettings, Traced};
+use super::unobserved::{Unobserved, unobserved};
+use super::{Schedule, Shared, Slot, Step, TraceSettings, Traced};
 use crate::memory::Memory;
-use crate::trace::{Event, Trace, WORD};
+use crate::trace::{Trace, WORD};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 use tierstone_base::{Error, ErrorKind, Result};
@@ -29,8 +30,31 @@ where
     record_on(settings, &|_| STACK_BYTES, view, program)
 }
 
+/// The same, and every load in it after which a barrier of its thread does not cover what was loaded, though it orders it
+/// in the trace: where an [`Memory::observe`] may be missing.
+///
+/// # Errors
+/// As [`record`].
+///
+/// # Panics
+/// As [`record`].
+pub fn record_with_unobserved<M, V, P>(
+    settings: &TraceSettings,
+    view: V,
+    program: P,
+) -> Result<(Trace, Vec<Unobserved>)>
+where
+    M: Memory,
+    V: Fn(usize) -> M + Sync,
+    P: Fn(&Traced<'_, M>) -> Result<()> + Sync,
+{
+    let steps = steps_of(settings, &|_| STACK_BYTES, view, program)?;
+    let found = unobserved(&steps);
+    Ok((steps.into_iter().map(|step| step.event).collect(), found))
+}
+
 /// What one thread did, and when.
-type Steps = Vec<(u64, Event)>;
+type Steps = Vec<Step>;
 
 /// Bytes of a thread's stack.
 const STACK_BYTES: usize = 2 << 20;
@@ -42,6 +66,22 @@ pub(super) fn record_on<M, V, P>(
     view: V,
     program: P,
 ) -> Result<Trace>
+where
+    M: Memory,
+    V: Fn(usize) -> M + Sync,
+    P: Fn(&Traced<'_, M>) -> Result<()> + Sync,
+{
+    let steps = steps_of(settings, stack_bytes, view, program)?;
+    Ok(steps.into_iter().map(|step| step.event).collect())
+}
+
+/// What all threads did, in the order of the trace.
+fn steps_of<M, V, P>(
+    settings: &TraceSettings,
+    stack_bytes: &dyn Fn(usize) -> usize,
+    view: V,
+    program: P,
+) -> Result<Steps>
 where
     M: Memory,
     V: Fn(usize) -> M + Sync,
@@ -85,8 +125,8 @@ where
         steps.extend(result?);
     }
     // Each thread's steps are in order already; a load and a store of one step have one time and stay together.
-    steps.sort_by_key(|(time, event)| (*time, event.thread));
-    Ok(steps.into_iter().map(|(_, event)| event).collect())
+    steps.sort_by_key(|step: &Step| (step.time, step.event.thread));
+    Ok(steps)
 }
 
 /// A thread that has no view of the memory yet: if it never gets one, the others must not wait for its turn.

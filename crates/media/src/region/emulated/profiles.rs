@@ -1,6 +1,7 @@
 //! Published memories that a region can be as slow as: data, each figure with its source.
 //!
-//! What no source gives is `None` and not emulated; nothing is estimated.
+//! What no source gives is `None` and not emulated. Where a source gives a range, words, or a parameter of its experiments in place
+//! of a figure of the memory, `place` says so and what was chosen.
 
 use super::Slowness;
 use serde::Serialize;
@@ -136,17 +137,21 @@ pub static MEMORY_PROFILES: [MemoryProfile; 8] = [
     },
     MemoryProfile {
         name: "mlc-pcm",
-        what: "phase-change memory with several bits a cell, written step by step; no reading time published in the \
-               source",
+        what: "phase-change memory with several bits a cell, written step by step: as slow as published experiments \
+               set their emulated memory, which are no figures of such cells; no reading time published in the source",
         persist_ns: figure(
             3_000.0,
-            "Pelley 2014 (University of Michigan), Figure 5.5: its barrier; \"several microseconds\" in section 2.1",
+            "Pelley 2014 (University of Michigan), Figure 5.5: the barrier of an experiment, a parameter; of such cells \
+             section 2.1 says \"several microseconds\"",
         ),
         write_bytes_per_second: figure(
             1.5e9,
-            "Pelley 2014 (University of Michigan), chapter 5: the bandwidth of its experiments",
+            "Pelley 2014 (University of Michigan), chapter 5: the bandwidth that its experiments are held to, a parameter",
         ),
-        endurance_writes: figure(1e6, "Kannan et al., PACT 2016, section 2: a few million writes a cell"),
+        endurance_writes: figure(
+            1e6,
+            "Kannan et al., PACT 2016, section 2: \"a few million\" writes a cell, of which one million was chosen",
+        ),
         ..EMPTY
     },
 ];
@@ -176,3 +181,7 @@ impl MemoryProfile {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "profiles_test.rs"]
+mod profiles_test;
