@@ -2,7 +2,7 @@
 //!
 //! The upper 14 bits are the Redis Cluster slot (CRC16 of the hash tag), the lower 50 bits are a
 //! keyed hash of the whole key. Shards, index order, SCAN cursors and Split ranges are all ranges
-//! of positions. The hash is SipHash-1-3 with a secret of the store, so that a client that does
+//! of positions; what clients of Redis are given as a cursor are the upper 53 bits of one. The hash is SipHash-1-3 with a secret of the store, so that a client that does
 //! not know the secret cannot aim many keys at one place (hash flooding).
 
 use siphasher::sip::SipHasher13;
@@ -12,6 +12,10 @@ pub const SLOT_BITS: u32 = 14;
 /// Number of Redis Cluster slots.
 pub const SLOT_COUNT: u16 = 1 << SLOT_BITS;
 const HASH_BITS: u32 = 64 - SLOT_BITS;
+/// Number of bits of a position that a cursor has which is given to clients: some keep it as a signed number, some as a
+/// double.
+pub const CURSOR_BITS: u32 = 53;
+const CURSOR_SHIFT: u32 = 64 - CURSOR_BITS;
 
 /// A place in the ordered space of all keys. Two keys may share one; see the engines for how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -31,6 +35,22 @@ impl Position {
     /// The last position of a slot.
     pub fn last_of_slot(slot: u16) -> Position {
         Position(Self::first_of_slot(slot).0 | ((1 << HASH_BITS) - 1))
+    }
+
+    /// The cursor for clients that names this position, and those up to the next cursor's.
+    pub fn cursor(self) -> u64 {
+        self.0 >> CURSOR_SHIFT
+    }
+
+    /// The first position that a cursor names. A number that is none is taken for the position itself, as which cursors
+    /// were given once.
+    pub fn of_cursor(cursor: u64) -> Position {
+        if cursor >> CURSOR_BITS == 0 { Position(cursor << CURSOR_SHIFT) } else { Position(cursor) }
+    }
+
+    /// The first position with the same cursor as this one.
+    pub fn first_of_cursor(self) -> Position {
+        Position::of_cursor(self.cursor())
     }
 
     /// The shard, of `count` ranges of slots as equal as can be, that owns this position. All keys of a

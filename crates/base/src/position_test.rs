@@ -40,6 +40,20 @@ fn the_upper_bits_of_a_position_are_the_slot() {
 
 proptest! {
     #[test]
+    fn a_cursor_fits_in_a_double_and_begins_no_later_than_its_position(raw: u64, count in 1u16..64) {
+        let position = Position(raw);
+        let (cursor, first) = (position.cursor(), position.first_of_cursor());
+        prop_assert!(cursor < 1 << CURSOR_BITS && cursor as f64 as u64 == cursor);
+        prop_assert!(first <= position && position.0 - first.0 < 1 << (64 - CURSOR_BITS));
+        prop_assert_eq!((first.cursor(), Position::of_cursor(cursor)), (cursor, first));
+        prop_assert_eq!(first.shard(count), position.shard(count));
+        // What was given before cursors were shorter is still understood.
+        if raw >> CURSOR_BITS != 0 {
+            prop_assert_eq!(Position::of_cursor(raw), position);
+        }
+    }
+
+    #[test]
     fn shard_ranges_are_contiguous_and_agree_with_their_first_position(raw: u64, count in 1u16..64) {
         let position = Position(raw);
         let shard = position.shard(count);

@@ -111,7 +111,7 @@ pub fn run(args: &BackupArgs) -> Result<()> {
     bar.finish_and_clear();
     match &args.since {
         Some(since) => tell_since(&report?, since, args.json),
-        None => tell(&report?, args.json),
+        None => tell(&report?, None, args.json),
     }
 }
 
@@ -128,7 +128,7 @@ pub fn restore(args: &RestoreArgs) -> Result<()> {
     let report =
         tierstone::restore_with(&args.from, &args.base, &options, &mut |progress| show(&bar, progress));
     bar.finish_and_clear();
-    tell(&report?, args.json)
+    tell(&report?, Some(args.shards), args.json)
 }
 
 /// The error with the place that it is about, unless it names that itself.
@@ -171,17 +171,18 @@ fn tell_since(report: &BackupReport, since: &Path, json: bool) -> Result<()> {
         row("records", records.to_string()),
         row("bytes of them", format_size(*bytes)),
         row("frames", frames.to_string()),
-        row("shards of its store", shards.to_string()),
+        row("shards of the store that it is of", shards.to_string()),
     ]))?;
     print_line("It needs the backup that it was made since; what both show is told by backup --verify.")
 }
 
-fn tell(report: &BackupReport, json: bool) -> Result<()> {
+/// What a backup holds, and into how many shards of a new store it was restored.
+fn tell(report: &BackupReport, restored: Option<u16>, json: bool) -> Result<()> {
     if json {
         return print_json(report);
     }
     let row = |what: &str, value: String| vec![what.to_owned(), value];
-    print_line(&table(&[
+    let mut rows = vec![
         row("backup", String::new()),
         row("taken, in milliseconds since 1970", report.taken_at_ms.to_string()),
         row("records", report.records.to_string()),
@@ -191,6 +192,8 @@ fn tell(report: &BackupReport, json: bool) -> Result<()> {
         row("of these pieces of large values", report.shown.saturating_sub(report.keys).to_string()),
         row("backups that it was made since", report.bases.to_string()),
         row("frames", report.frames.to_string()),
-        row("shards of its store", report.shards.to_string()),
-    ]))
+        row("shards of the store that it is of", report.shards.to_string()),
+    ];
+    rows.extend(restored.map(|shards| row("shards of the new store", shards.to_string())));
+    print_line(&table(&rows))
 }

@@ -6,6 +6,7 @@
 use crate::interrupt::{Tidied, repeat, tidy_by};
 use crate::output::{print_json, print_line, table};
 use clap::Args;
+use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 use tierstone::nvm::PREFIX;
 use tierstone::volume::{Description, newest, probe_members};
@@ -17,6 +18,12 @@ use tierstone_media::probe::{
     DaxReport, DirectoryReport, DoctorReport, DoctorSettings, EmulatorReport, MemoryReport, PresetBandwidth,
     PresetWait, PublishedProfile, Rate, RegionPlaceReport, examine,
 };
+
+/// Columns of the tables and lists that are printed.
+const WIDTH: usize = 100;
+
+/// What a disk that turns needs for a read at random at least, in microseconds: half a turn of the quickest ones is 2 ms.
+const TURNING_READ_US_MIN: u64 = 1_000;
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -131,10 +138,21 @@ pub fn parse_durable_method(text: &str) -> Result<Option<DurableMethod>> {
 fn print_report(report: &DoctorReport) -> Result<()> {
     match &report.io_uring_refusal {
         None => print_line("io_uring: available")?,
-        Some(why) => print_line(&format!("io_uring: refused ({why}); threads are used instead"))?,
+        Some(why) => {
+            print_line(&format!("io_uring: refused ({why}); threads are used instead"))?;
+            let limit = getrlimit(Resource::Memlock).current;
+            if let Some(advice) = of_locked_memory(why, limit) {
+                print_line(&advice)?;
+            }
+        }
     }
     for directory in &report.directories {
         print_directory(directory, &report.published)?;
+    }
+    if !report.directories.is_empty() {
+        for line in sources(&report.published) {
+            print_line(&line)?;
+        }
     }
     print_line("\nbyte-addressable regions")?;
     for place in &report.regions {
@@ -146,6 +164,17 @@ fn print_report(report: &DoctorReport) -> Result<()> {
         print_line(&line)?;
     }
     Ok(())
+}
+
+/// What to do where the kernel has no memory for rings: it counts them as locked, and a process may lock so many bytes.
+fn of_locked_memory(why: &str, limit_bytes: Option<u64>) -> Option<String> {
+    let limit = format_size(limit_bytes?);
+    why.contains("os error 12").then(|| {
+        format!(
+            "* rings count as locked memory, of which this process may have {limit}: raise that limit (ulimit -l; LimitMEMLOCK= \
+             for systemd, --ulimit memlock=-1 for a container)"
+        )
+    })
 }
 
 /// What is really guaranteed of a region at one place.
@@ -271,10 +300,25 @@ fn print_directory(report: &DirectoryReport, published: &[PublishedProfile]) -> 
         }
     }
     print_line(&table(&comparison(report.measured.as_ref(), published)))?;
-    for advice in &report.advice {
+    let is_turning = report.facts.rotational == Some(true);
+    let read_us = report.measured.as_ref().map(|found| found.read_alone.p50_us);
+    for advice in advice_of(&report.advice, is_turning, read_us) {
         print_line(&format!("* {advice}"))?;
     }
     Ok(())
+}
+
+/// The advice about a directory. What the kernel says of a turning disk is not believed against what was measured.
+fn advice_of(advice: &[String], is_turning: bool, read_us: Option<u64>) -> Vec<String> {
+    let mut all = advice.to_vec();
+    if let Some(read_us) = read_us.filter(|us| is_turning && *us < TURNING_READ_US_MIN) {
+        all.retain(|advice| !advice.contains("turning disk"));
+        all.push(format!(
+            "the kernel calls this a turning disk, but a read took {read_us} us here, and no such disk is so quick: disks of \
+             virtual machines often say so and do not turn, or a cache in front of it has served these reads"
+        ));
+    }
+    all
 }
 
 /// What can be measured here and is published of other devices.
@@ -358,29 +402,56 @@ const QUANTITIES: [Quantity; 9] = [
     },
 ];
 
-/// One line a quantity with what was measured; each published number of it on a line, with its source.
+/// One line a quantity with what was measured; each published number of it on a line, with the number of its source.
 fn comparison(measured: Option<&Measured>, profiles: &[PublishedProfile]) -> Vec<Vec<String>> {
     let number = |value: f64| if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
-    let head = ["quantity", "unit", "measured here", "how", "published", "of another device", "source"];
+    let head = ["quantity", "unit", "measured here", "how", "published", "of device"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for quantity in &QUANTITIES {
         let here = measured.and_then(|found| (quantity.measured)(found)).map_or("-".to_owned(), number);
         let mut cells = [quantity.name, quantity.unit, &here, quantity.measured_how].map(str::to_owned);
-        let mut published = profiles.iter().filter_map(|profile| {
-            let value = number((quantity.published)(profile)?);
-            let source = match profile.note {
-                "" => profile.source.to_owned(),
-                note => format!("{} ({note})", profile.source),
-            };
-            Some([value, format!("{}, {}", profile.device, profile.class), source])
+        let mut published = profiles.iter().zip(1..).filter_map(|(profile, source)| {
+            Some([number((quantity.published)(profile)?), format!("[{source}]")])
         });
-        let first = published.next().unwrap_or_else(|| ["-".to_owned(), String::new(), String::new()]);
+        let first = published.next().unwrap_or_else(|| ["-".to_owned(), String::new()]);
         rows.push(cells.iter().cloned().chain(first).collect());
         // What was measured is written once; the name and the unit hold for every line.
         (cells[2], cells[3]) = (String::new(), String::new());
         rows.extend(published.map(|other| cells.iter().cloned().chain(other).collect()));
     }
     rows
+}
+
+/// The devices of the published numbers, and where those stand, under their numbers.
+fn sources(profiles: &[PublishedProfile]) -> Vec<String> {
+    let mut lines = vec!["\ndevices of the published numbers, none of which were measured here".to_owned()];
+    for (profile, number) in profiles.iter().zip(1..) {
+        let note = if profile.note.is_empty() { String::new() } else { format!(" ({})", profile.note) };
+        let text = format!("{}, {}: {}{note}", profile.device, profile.class, profile.source);
+        let begin = format!("{:>5} ", format!("[{number}]"));
+        lines.extend(wrapped(&begin, &text));
+    }
+    lines
+}
+
+/// The words of `text` behind `begin`, on lines of at most [`WIDTH`] columns that begin where the first one does.
+fn wrapped(begin: &str, text: &str) -> Vec<String> {
+    let blank = " ".repeat(begin.chars().count());
+    let (mut lines, mut line) = (Vec::new(), begin.to_owned());
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::replace(&mut line, blank.clone()));
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    lines.push(line);
+    lines
 }
 
 #[cfg(test)]

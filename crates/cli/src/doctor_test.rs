@@ -8,12 +8,13 @@ fn measured_and_published_numbers_keep_to_their_columns() {
     assert_eq!(rows[0][4], "published");
     let mut published = 0;
     for row in &rows[1..] {
-        assert_eq!(row.len(), 7, "{row:?}");
+        assert_eq!(row.len(), 6, "{row:?}");
         assert!(!row[1].is_empty(), "a number without a unit: {row:?}");
         assert!(matches!(row[2].as_str(), "-" | ""), "nothing was measured: {row:?}");
         if row[4] != "-" {
             published += 1;
-            assert!(!row[5].is_empty() && !row[6].is_empty(), "a number without a source: {row:?}");
+            let number = row[5].trim_matches(['[', ']']).parse::<usize>().expect("the number of a source");
+            assert!(number <= published_profiles().len(), "a number without a source: {row:?}");
         }
     }
     let given = published_profiles().iter().map(|profile| {
@@ -28,6 +29,46 @@ fn measured_and_published_numbers_keep_to_their_columns() {
         numbers.iter().flatten().count()
     });
     assert_eq!(published, given.sum::<usize>(), "every published number is shown once");
+}
+
+#[test]
+fn what_is_printed_of_published_numbers_fits_the_width_and_names_every_source() {
+    // Of seven digits, which is more than any device has.
+    let mut rows = comparison(None, published_profiles());
+    rows.iter_mut().skip(1).for_each(|row| row[2] = "1234567".to_owned());
+    let lines = sources(published_profiles());
+    for line in table(&rows).lines().chain(lines.iter().map(String::as_str)) {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+    }
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = words(&lines.join("\n"));
+    for (profile, number) in published_profiles().iter().zip(1..) {
+        let told = format!("[{number}] {}, {}: {}", profile.device, profile.class, profile.source);
+        assert!(text.contains(&words(&told)) && text.contains(&words(profile.note)), "{told}: {text}");
+    }
+    assert_eq!(wrapped("* ", &"x".repeat(200)), [format!("* {}", "x".repeat(200))]);
+}
+
+#[test]
+fn a_refusal_of_io_uring_for_want_of_memory_names_the_limit_on_locked_memory() {
+    let refused = std::io::Error::from_raw_os_error(libc::ENOMEM).to_string();
+    let advice = of_locked_memory(&refused, Some(64 << 10)).expect("it is about memory");
+    assert!(advice.contains("64 KiB") && advice.contains("LimitMEMLOCK="), "{advice}");
+    assert_eq!(of_locked_memory(&refused, None), None, "there is no limit");
+    let other = std::io::Error::from_raw_os_error(libc::EPERM).to_string();
+    assert_eq!(of_locked_memory(&other, Some(1)), None);
+}
+
+#[test]
+fn a_disk_that_reads_too_soon_is_not_said_to_need_the_time_of_one_that_turns() {
+    let given =
+        ["the kernel calls this a turning disk: expect 5 to 15 ms a random read", "only 1 B are free"];
+    let given = given.map(str::to_owned);
+    assert_eq!(advice_of(&given, true, Some(7_000)), given);
+    assert_eq!(advice_of(&given, true, None), given, "nothing was measured");
+    assert_eq!(advice_of(&given[1..], false, Some(83)), given[1..]);
+    let all = advice_of(&given, true, Some(83));
+    assert!(all.len() == 2 && all[0] == given[1] && all[1].contains("a read took 83 us here"), "{all:?}");
 }
 
 #[test]

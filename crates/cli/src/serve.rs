@@ -6,11 +6,13 @@ use crate::settings::{ServerArgs, ServerSettings, unknown_variables};
 use crate::settings_file::TomlFile;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ffi::OsString;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tierstone::FoundStore;
-use tierstone_base::Result;
 use tierstone_base::units::{format_duration_us, format_size};
+use tierstone_base::{Error, Result};
 use tierstone_engine::OpeningSeen;
 use tierstone_server::ListenAddress;
 use tierstone_server::redis::format_durability;
@@ -21,11 +23,12 @@ const SHOWN_AFTER: Duration = Duration::from_millis(300);
 
 /// Serves until SIGINT, SIGTERM or SHUTDOWN.
 pub fn run(args: ServerArgs) -> Result<()> {
-    let ServerSettings { node: mut settings, log, log_level, config, idle, databases } = args.settings()?;
+    let ServerSettings { node: mut settings, log, log_level, config, warnings, socket_mode, databases } =
+        args.settings()?;
     let usual = if log == LogFormat::Json { LogLevel::Info } else { LogLevel::default() };
     let level = log_level.unwrap_or(usual);
     crate::log::start(log, level)?;
-    for told in idle.iter().chain(&unknown_variables(environment())) {
+    for told in warnings.iter().chain(&unknown_variables(environment())) {
         tracing::warn!("{told}");
     }
     settings.log_level = level.redis_name().to_owned();
@@ -43,6 +46,9 @@ pub fn run(args: ServerArgs) -> Result<()> {
     drop(bar);
     tell_of_additions(store.as_ref())?;
     tell_of_databases(&node, databases);
+    if let Some(mode) = socket_mode {
+        open_sockets(&settings, mode)?;
+    }
     let stop = node.stopper();
     signals.add_signal(signal_hook::consts::SIGINT)?;
     signals.add_signal(signal_hook::consts::SIGTERM)?;
@@ -73,6 +79,18 @@ fn environment() -> impl Iterator<Item = (String, String)> {
     let texts =
         |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     std::env::vars_os().filter_map(texts)
+}
+
+/// Lets others of the machine connect to the sockets, or fewer of them.
+fn open_sockets(settings: &NodeSettings, mode: u32) -> Result<()> {
+    for address in &settings.listen {
+        if let ListenAddress::Unix(path) = address {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| {
+                Error::from(error).context(&format!("unix-socket-permissions of {}", path.display()))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// A store keeps its size of segments, whatever is asked for.

@@ -11,6 +11,7 @@ mod args;
 mod effects;
 mod environment;
 mod given;
+mod memory;
 mod operators;
 mod redo;
 mod store;
@@ -20,7 +21,7 @@ use crate::log::{LogFormat, LogLevel};
 use crate::values::{
     addresses, bytes, choice, milliseconds, number, parse_durability, parse_index, seconds, wrong,
 };
-pub use args::ServerArgs;
+pub use args::{ServerArgs, told_of_toml};
 use clap::ValueEnum;
 pub use environment::unknown_variables;
 use std::path::PathBuf;
@@ -43,8 +44,10 @@ pub struct ServerSettings {
     pub log_level: Option<LogLevel>,
     /// The settings file, if one was given.
     pub config: Option<PathBuf>,
-    /// What was given and has no effect, in words.
-    pub idle: Vec<String>,
+    /// What is to be told at the start: what was given and has no effect, and more memory than there is.
+    pub warnings: Vec<String>,
+    /// Who may connect to the sockets of `unix:PATH`, as the bits of a file; `None`: as the kernel makes them.
+    pub socket_mode: Option<u32>,
     /// Numbered databases, if they were asked for: an existing store may have another number.
     pub databases: Option<u32>,
 }
@@ -126,6 +129,7 @@ const GENERAL: &[Setting] = &[
             Ok(())
         },
     },
+    access::UNIX_SOCKET_PERMISSIONS,
     Setting {
         name: "shards",
         variable: "TIERSTONE_SHARDS",
@@ -141,7 +145,7 @@ const GENERAL: &[Setting] = &[
         variable: "TIERSTONE_MEMORY",
         value: "SIZE",
         help: "Memory for indexes, cached records and write buffers of all shards, such as 512MiB",
-        default: "a quarter of the machine's",
+        default: "a quarter of the machine's, or of what the control group of the process may take where that is less; 64MiB at least",
         trade_off: "The index takes 8 to 10 bytes a key; what it leaves caches records and saves device reads",
         redis: "maxmemory",
         apply: |all, text| parse_size(text).map(|bytes| all.node.database.memory_bytes = bytes),

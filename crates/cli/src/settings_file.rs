@@ -6,6 +6,7 @@
 //! Crash: the new file is written beside the old one, made durable, and takes its name: one of them is there,
 //! whole.
 
+use crate::settings::told_of_toml;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierstone::replace_file;
@@ -89,8 +90,10 @@ impl SettingsFile for TomlFile {
 
 /// `text` with these values.
 fn replaced(text: &str, lines: Vec<(&'static str, Value)>) -> Result<String> {
-    let found: BTreeMap<String, Spanned<Value>> = toml::from_str(text)
-        .map_err(|error| Error::new(ErrorKind::InvalidInput, format!("the file is not readable: {error}")))?;
+    let found: BTreeMap<String, Spanned<Value>> = toml::from_str(text).map_err(|error| {
+        let told = format!("the file is not readable: {}", told_of_toml(text, &error));
+        Error::new(ErrorKind::InvalidInput, told)
+    })?;
     let mut places = Vec::new();
     let mut added = String::new();
     for (name, value) in lines {

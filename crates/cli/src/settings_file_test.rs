@@ -45,6 +45,12 @@ fn values_are_replaced_where_they_stand_and_the_rest_stays() {
     assert!(table.keys().all(|name| SETTINGS.iter().any(|setting| setting.name == name)), "{new}");
     assert!(file.rewrite(&changed(&[("port", "1")])).is_err(), "a port is never changed");
     assert_eq!(std::fs::read_to_string(&path).expect("it is there"), new);
+    // What its owner has written into it meanwhile is not told to clients.
+    std::fs::write(&path, "shards = 2\npassword = \"hunter2\nacllog-max-len = 3\n").expect("it is written");
+    let error = file.rewrite(&changed(&[("acllog-max-len", "9")])).expect_err("it is no TOML");
+    let told = error.message();
+    assert!(told.starts_with("the file is not readable: line 2 is no TOML: "), "{told}");
+    assert!(!told.contains("hunter"), "{told}");
     assert_eq!(std::fs::read_dir(&directory).expect("it lists").count(), 1);
     std::fs::remove_dir_all(&directory).expect("it goes");
 }

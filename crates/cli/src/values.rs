@@ -67,7 +67,7 @@ fn address(text: &str) -> Result<ListenAddress> {
     match text.to_socket_addrs().map(|mut found| found.next()) {
         Ok(Some(address)) => Ok(ListenAddress::Tcp(address)),
         _ => Err(wrong(format!(
-            "'{text}' is no address; write for example 127.0.0.1:6379 or unix:/run/tierstone.sock"
+            "'{text}' is no address; write for example 127.0.0.1:6379 or unix:/run/tierstone/tierstone.sock"
         ))),
     }
 }

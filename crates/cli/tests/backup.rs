@@ -246,7 +246,8 @@ fn check_restored(medium: Medium, backup: &Path, (round, shards): (u32, &str), a
     let arguments = ["restore", "--from", text(backup), "--data", &place, "--shards", shards];
     let arguments = [&arguments[..], medium.options()].concat();
     let said = succeeded(&run(&arguments));
-    assert!(said.contains("records"), "{said}");
+    let filled = said.lines().find_map(|line| line.strip_prefix("shards of the new store")).map(str::trim);
+    assert!(filled == Some(shards) && said.contains("shards of the store that it is of"), "{said}");
     let restored = medium.serve(&new, &["--shards", shards]);
     let mut connection = connect(&restored);
     check_still(&mut connection);
@@ -289,6 +290,49 @@ fn a_kill_of_the_server_leaves_a_backup_that_nobody_takes_for_whole() {
     assert!(refused.status.code().is_some_and(|code| code != 0), "{refused:?}");
     let server = Server::start(&folder, &[&SMALL[..], &["--shards", "3"]].concat());
     check_still(&mut connect(&server));
+}
+
+/// The rules of `docs/operations.md` for a user that takes backups, but for the name and the password.
+fn rules_for_backups() -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER backup on >PASSWORD "));
+    rules.expect("the page has the rules").split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn a_user_with_the_least_rights_takes_backups_and_checks_and_nothing_else() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &SMALL);
+    let mut operator = connect(&server);
+    ask(&mut operator, &[b"SET", b"key", b"value"]);
+    let rules = rules_for_backups();
+    let mut words: Vec<&[u8]> = vec![b"ACL", b"SETUSER", b"backup", b"on", b">word"];
+    words.extend(rules.iter().map(String::as_bytes));
+    ask(&mut operator, &words);
+    let address = server.address.to_string();
+    let as_backup = ["--server", &address, "--user", "backup", "--password", "word"];
+    let out = folder.path("backup");
+    succeeded(&run(&[&["backup"], &as_backup[..], &["--out", text(&out)]].concat()));
+    succeeded(&run(&["backup", "--verify", text(&out)]));
+    succeeded(&run(&[&["check"], &as_backup[..]].concat()));
+    // Nobody was refused anything on the way.
+    assert_eq!(ask(&mut operator, &[b"ACL", b"LOG"]), Value::Array(Vec::new()));
+    let mut connection =
+        Connection::connect(server.address, PATIENCE).expect("the server takes a connection");
+    ask(&mut connection, &[b"AUTH", b"backup", b"word"]);
+    let others: [&[&[u8]]; 5] = [
+        &[b"GET", b"key"],
+        &[b"DEBUG", b"SLEEP", b"0"],
+        &[b"DEBUG", b"FLUSHALL"],
+        &[b"CONFIG", b"GET", b"*"],
+        &[b"ACL", b"WHOAMI"],
+    ];
+    for words in others {
+        let answer = connection.command(words).expect("it is answered");
+        assert!(answer.error().is_some_and(|error| error.starts_with("NOPERM")), "{words:?}: {answer:?}");
+    }
+    server.stop();
 }
 
 #[test]

@@ -111,6 +111,76 @@ fn systemd_accepts_the_unit() {
     }
 }
 
+/// The value of a line of the unit.
+fn value_of<'a>(unit: &'a str, name: &str) -> Option<&'a str> {
+    unit.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+}
+
+#[test]
+fn the_unit_runs_as_a_user_that_can_be_given_files_and_is_not_restarted_in_vain() {
+    let unit = text("tierstone.service");
+    let value = |name: &str| value_of(&unit, name).unwrap_or_else(|| panic!("no {name}"));
+    // A user of systemd's own choice could not read the key of TLS that the example of settings names.
+    assert_eq!(value_of(&unit, "DynamicUser"), None);
+    let user = value("User");
+    let users = text("tierstone.sysusers");
+    assert!(users.lines().any(|line| line.starts_with(&format!("u {user} "))), "{users}");
+    assert!(unit.contains("deploy/tierstone.sysusers"), "nobody says how the user is made");
+    // Wrong settings; a damaged store, or one of another version: as `tierstone --help` says.
+    let help = program().arg("--help").output().expect("the program runs").stdout;
+    let help = String::from_utf8(help).expect("help is a text");
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("2 wrong usage or settings") && help.contains("3 the store is damaged"), "{help}");
+    assert_eq!(value("RestartPreventExitStatus"), "2 3");
+    assert_eq!((value("StartLimitIntervalSec"), value("StartLimitBurst")), ("1h", "5"));
+    // What the example of settings says of the environment and of a socket holds for the unit.
+    let example = text("tierstone.toml");
+    let environment = value("EnvironmentFile").strip_prefix('-').expect("it need not be there");
+    assert!(example.contains(environment), "{environment}");
+    let socket =
+        example.split("unix:").nth(1).and_then(|rest| rest.split(['"', ',']).next()).expect("a socket");
+    assert!(socket.starts_with(&format!("/run/{}/", value("RuntimeDirectory"))), "{socket}");
+    assert!(unit.contains(socket) && unit.contains("#ReadWritePaths="), "{unit}");
+}
+
+#[test]
+fn systemd_makes_the_user_of_the_unit() {
+    let file = file("tierstone.sysusers").canonicalize().expect("the file is there");
+    match Command::new("systemd-sysusers").arg("--dry-run").arg(&file).output() {
+        Ok(output) => {
+            let said = format!("{output:?}");
+            assert!(output.status.success() && said.contains("tierstone"), "{said}");
+        }
+        Err(error) => println!("SKIP: the making of the unit's user (systemd-sysusers: {error})"),
+    }
+}
+
+#[test]
+fn every_setting_that_the_example_suggests_can_be_given() {
+    let folder = Folder::new();
+    // What is a comment there, as lines of a file.
+    let suggested: String = text("tierstone.toml")
+        .lines()
+        .filter_map(|line| line.strip_prefix("# ").filter(|rest| rest.split(' ').nth(1) == Some("=")))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let table: toml::Table = toml::from_str(&suggested).expect("they are TOML");
+    assert!(table.len() >= 8 && table.contains_key("unix-socket-permissions"), "{suggested}");
+    let path = folder.path("suggested.toml");
+    std::fs::write(&path, &suggested).expect("a file is written");
+    let mut command = program();
+    command
+        .args(["server", "--listen", "127.0.0.1:0", "--data"])
+        .arg(folder.data())
+        .arg("--config")
+        .arg(&path);
+    let output = command.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    // Its files are not there; before that every value was read.
+    assert!(output.status.code() == Some(2) && !said.contains("there is no setting"), "{said}");
+    assert!(said.contains("No such file"), "{said}");
+}
+
 /// The instructions of the container file: name and arguments.
 fn instructions(text: &str) -> Vec<(&str, &str)> {
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));

@@ -171,6 +171,82 @@ fn a_disk_that_fails_a_flush_ends_acknowledgements_and_loses_nothing() {
     write_until_the_disk_fails("write-then-flush", refused);
 }
 
+/// Of two shards the device of one fails: every connection is told, whichever shard it came to, and the other shard
+/// serves on.
+#[test]
+fn a_disk_that_fails_one_of_two_shards_is_told_to_every_connection() {
+    let folder = Folder::new();
+    let arguments = ["--shards", "2", "--backend", "threads", "--segment-size", "256KiB"];
+    let arguments = [&arguments[..], &["--capacity", "64MiB", "--memory", "32MiB"]].concat();
+    let first = [&arguments[..], &["--durable-method", "durable-write"]].concat();
+    let refused = Refused { call: libc::SYS_pwritev2, from: Some((3, 128 << 10)) };
+    // Keys of one tag lie on one shard, which alone writes so far into its segment.
+    let key = |tag: &str, number: usize| format!("{{{tag}}}:{number}").into_bytes();
+    let done = refusing("a disk that fails one shard", libc::EIO, refused, || {
+        let mut server = Server::start(&folder, &first);
+        let mut connections: Vec<Connection> = (0..8).map(|_| server.connect()).collect();
+        let told = |connection: &mut Connection, line: &str| {
+            let text = ask(connection, &[b"INFO", b"persistence"]);
+            let text = String::from_utf8_lossy(text.bytes().expect("a text")).into_owned();
+            assert!(text.contains(line), "{line} is not in {text}, {}", folder.complaints());
+            text
+        };
+        for connection in &mut connections {
+            told(connection, "device_health:ok\r\ndevice_failed_shards:0\r\n");
+        }
+        let mut writer = server.connect();
+        writer.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout is set");
+        let mut acknowledged = 0;
+        'writing: loop {
+            writer.send_only(&[b"SET", &key("a", acknowledged), &value(acknowledged)]).expect("it is sent");
+            loop {
+                match writer.receive_one() {
+                    Ok(reply) if !reply.is_error() => break,
+                    Ok(reply) => panic!("{reply:?}, and the failed write itself was answered"),
+                    Err(_) if server.info_text("persistence").contains("device_failed_shards:1\r\n") => {
+                        break 'writing;
+                    }
+                    Err(_) => {}
+                }
+            }
+            acknowledged += 1;
+            assert!(acknowledged < 8_000, "the disk never failed");
+        }
+        for connection in &mut connections {
+            let text = told(connection, "device_failed_shards:1\r\n");
+            assert!(text.contains("device_health:failed") && text.contains(&error_text(libc::EIO)), "{text}");
+            let doctor = ask(connection, &[b"MEMORY", b"DOCTOR"]);
+            let doctor = String::from_utf8_lossy(doctor.bytes().expect("a text")).into_owned();
+            assert!(doctor.contains("has failed") && doctor.contains("restart"), "{doctor}");
+        }
+        let mut served = 0;
+        for (number, connection) in connections.iter_mut().enumerate() {
+            let reply = connection.command(&[b"SET", &key("a", acknowledged), b"late"]).expect("an answer");
+            let error = reply.error().expect("the shard takes nothing any more");
+            assert!(error.starts_with("MISCONF the device failed"), "{error}");
+            // Some tags are the other shard's.
+            let other = key(&number.to_string(), 0);
+            served += usize::from(ask_is_ok(connection, &[b"SET", &other, b"value"]));
+        }
+        assert!(served > 0, "the other shard does not serve: {}", folder.complaints());
+        server.kill();
+        acknowledged
+    });
+    let Some(acknowledged) = done else { return };
+    let server = Server::start(&folder, &arguments);
+    let mut connection = server.connect();
+    for number in 0..acknowledged {
+        let reply = ask(&mut connection, &[b"GET", &key("a", number)]);
+        assert!(reply.bytes() == Some(&value(number)[..]), "key {number} of {acknowledged}: {reply:?}");
+    }
+    server.stop();
+}
+
+/// Whether a request is carried out.
+fn ask_is_ok(connection: &mut Connection, request: &[&[u8]]) -> bool {
+    connection.command(request).is_ok_and(|reply| !reply.is_error())
+}
+
 #[test]
 fn what_a_disk_does_not_read_is_an_error_and_the_rest_is_served() {
     const KEYS: usize = 1_500;
@@ -205,5 +281,44 @@ fn what_a_disk_does_not_read_is_an_error_and_the_rest_is_served() {
     });
     if done.is_some() {
         check(&Server::start(&folder, &arguments), KEYS + 1);
+    }
+}
+
+#[test]
+fn a_shard_whose_thread_ends_takes_the_server_with_it_and_a_restart_has_everything() {
+    const CLIENTS: usize = 120;
+    if !crate::common::drivers().contains(&"uring") {
+        println!("SKIP: a shard whose thread ends (there is no io_uring)");
+        return;
+    }
+    let folder = Folder::new();
+    let arguments = small(&["--shards", "2", "--driver", "uring"]);
+    // The kernel refuses an entry that carries much: what one client asks for is not.
+    let refused = Refused { call: libc::SYS_io_uring_enter, from: Some((1, 25)) };
+    let done = refusing("a shard whose thread ends", libc::EPERM, refused, || {
+        let mut server = Server::start(&folder, &arguments);
+        let mut connections: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let mut connection = server.connect();
+                assert!(ask(&mut connection, &[b"SET", &key(number), &value(number)]).is_ok());
+                connection
+            })
+            .collect();
+        // All of them ask before the server looks.
+        server.signal(Signal::STOP);
+        for connection in &mut connections {
+            connection.send_only(&[b"PING"]).expect("it is sent");
+        }
+        server.signal(Signal::CONT);
+        // Of a kind after which it is started again.
+        assert_eq!(server.wait().code(), Some(1), "{}", folder.complaints());
+        let said = folder.complaints();
+        assert!(said.contains("a shard's thread has ended: the others are stopped"), "{said}");
+        assert!(said.contains("io_uring_enter") && !said.contains("panicked"), "{said}");
+    });
+    if done.is_some() {
+        let server = Server::start(&folder, &arguments);
+        check(&server, CLIENTS);
+        server.stop();
     }
 }

@@ -391,3 +391,60 @@ fn many_half_finished_requests_stay_within_the_budget_and_harm_nobody() {
         server.stop();
     }
 }
+
+/// The start of an MSET of `count` keys, and its pairs with values of these lengths.
+fn mset(count: usize, lens: &[usize]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n$4\r\nMSET\r\n", 2 * count + 1).into_bytes();
+    for (number, len) in lens.iter().enumerate() {
+        let key = format!("key {number}");
+        write!(request, "${}\r\n{key}\r\n${len}\r\n", key.len()).expect("it is in memory");
+        request.extend(std::iter::repeat_n(number as u8, *len));
+        request.extend_from_slice(b"\r\n");
+    }
+    request
+}
+
+#[test]
+fn short_values_of_a_request_beside_long_ones_are_counted_and_bounded() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &settings("1"));
+    let mut plain = Plain::new(&server);
+    // A value of 1 MiB is kept until the request is whole, a longer one goes on its way.
+    let fits = [MIB, MIB, MIB, 2 * MIB, 0, MIB + 1];
+    plain.output.write_all(&mset(fits.len(), &fits)).expect("it is sent");
+    assert_eq!(plain.line(), "+OK");
+    for (number, len) in fits.iter().enumerate().filter(|(_, len)| **len > 0) {
+        assert_eq!(plain.get(&format!("key {number}")), Some((number as u8, *len)));
+    }
+    let most = server.info("request_bytes_max");
+    assert_eq!(most, 8 << 20);
+    let mut large = vec![MIB; 6];
+    large.push(MIB + 1);
+    large.extend([MIB; 6]);
+    large.extend([MIB + 1, MIB, 2 * MIB, 1]);
+    plain.output.write_all(&mset(large.len(), &large)).expect("it is sent");
+    let refused = plain.line();
+    assert!(refused.starts_with("-OOM the arguments of the request take too much memory"), "{refused}");
+    assert_eq!(plain.get("key 0"), Some((0, MIB)), "nothing of it was done");
+    assert_eq!(plain.get("key 6"), None);
+    // Those that never end hold their part of the bound, and no more, until they go.
+    let half = mset(8, &[MIB, MIB]);
+    let mut others: Vec<Plain> = (0..8).map(|_| Plain::new(&server)).collect();
+    for other in &mut others {
+        other.output.write_all(&half).expect("it is sent");
+        other.output.write_all(b"$5\r\nthird\r\n$1048577\r\nxx").expect("it is sent");
+    }
+    let clock = SystemClock::new();
+    let until_us = clock.now().monotonic_us + PATIENCE.as_micros() as u64;
+    let await_held = |least: u64, highest: u64| {
+        while !(least..=highest).contains(&server.info("request_bytes")) {
+            assert!(clock.now().monotonic_us < until_us, "{} bytes are held", server.info("request_bytes"));
+        }
+    };
+    await_held(6 << 20, most);
+    drop(others);
+    await_held(0, 0);
+    let peak = peak_bytes(&server);
+    assert!(peak < 128 << 20, "{peak} bytes");
+    server.stop();
+}

@@ -593,3 +593,39 @@ fn a_second_server_at_the_same_port_is_refused_and_makes_nothing() {
     assert!(ask(&mut client, &[b"SET", b"key", b"value"]).is_ok());
     server.stop();
 }
+
+/// The kernel forgets receives of sockets that were reset before they were started; the server looks for them.
+#[test]
+fn clients_that_are_reset_in_the_middle_of_an_upload_are_let_go() {
+    const CLIENTS: usize = 8;
+    for driver in common::drivers() {
+        let folder = Folder::new();
+        let arguments = ["--segment-size", "1MiB", "--capacity", "256MiB", "--memory", "8MiB"];
+        let server =
+            Server::start(&folder, &[&arguments[..], &["--shards", "1", "--driver", driver]].concat());
+        let piece = vec![b'v'; 1 << 20];
+        for _ in 0..3 {
+            std::thread::scope(|scope| {
+                for number in 0..CLIENTS {
+                    let (mut socket, piece) = (plain(server.address), &piece);
+                    scope.spawn(move || {
+                        let head = format!("*3\r\n$3\r\nSET\r\n$1\r\n{number}\r\n$67108864\r\n");
+                        socket.write_all(head.as_bytes()).expect("it is sent");
+                        // So much that each is paused, and has more under way than one receive takes.
+                        for _ in 0..12 {
+                            if socket.write_all(piece).is_err() {
+                                return;
+                            }
+                        }
+                        rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))
+                            .expect("a reset at the end");
+                    });
+                }
+            });
+        }
+        let reached = (0..1_000_000).any(|_| server.info("connected_clients") == 1);
+        assert!(reached, "{driver}: {} connections are counted", server.info("connected_clients"));
+        assert_eq!(ask(&mut server.connect(), &[b"DBSIZE"]).integer(), Some(0), "{driver}");
+        server.stop();
+    }
+}

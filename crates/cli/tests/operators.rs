@@ -1,6 +1,6 @@
 //! What operators see of a real server: slow commands, the commands of all clients, keys that go by themselves.
 
-use crate::common::{Folder, PATIENCE, Server, ask};
+use crate::common::{Folder, PATIENCE, Server, ask, program, spawn_command};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -119,4 +119,64 @@ fn evicted_and_expired_keys_are_told_by_their_names() {
     }
     assert_eq!(server.info("untold_expirations"), 0);
     server.stop();
+}
+
+/// Clients keep cursors as signed numbers or doubles.
+#[test]
+fn cursors_of_every_engine_fit_in_a_double_and_lead_to_every_key_once() {
+    for place in [&["--index", "hash"][..], &["--index", "ordered"], &["--data", "nvm:emulated:64MiB"]] {
+        for shards in ["1", "3"] {
+            let folder = Folder::new();
+            let mut command = program();
+            command
+                .args(["server", "--listen", "127.0.0.1:0", "--memory", "32MiB", "--shards", shards])
+                .args(place);
+            if !place.contains(&"--data") {
+                command.arg("--data").arg(folder.data()).args(["--capacity", "64MiB"]);
+            }
+            let Ok(server) = spawn_command(&folder, command).listening() else {
+                panic!("{place:?}: {}", folder.complaints())
+            };
+            let mut client = server.connect();
+            let mut expected = BTreeSet::new();
+            let mut pipeline = client.pipeline();
+            for number in 0..3_000 {
+                let key = if number % 3 == 0 { format!("{{tag}}{number}") } else { format!("key:{number}") };
+                pipeline.command(&[b"SET", key.as_bytes(), b"value"]);
+                expected.insert(key);
+            }
+            pipeline.execute().expect("the server answers");
+            for count in ["1", "10", "100"] {
+                let (mut found, mut cursor) = (Vec::new(), 0_u64);
+                loop {
+                    let text = cursor.to_string();
+                    let page = ask(&mut client, &[b"SCAN", text.as_bytes(), b"COUNT", count.as_bytes()]);
+                    let items = page.items().expect("a page");
+                    let text =
+                        |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.expect("a text")).into_owned();
+                    found.extend(items[1].items().expect("keys").iter().map(|key| text(key.bytes())));
+                    let next: u64 = text(items[0].bytes()).parse().expect("a number");
+                    assert!(
+                        next < 1 << 53 && (next == 0 || next > cursor),
+                        "{place:?}: {next} behind {cursor}"
+                    );
+                    cursor = next;
+                    if cursor == 0 {
+                        break;
+                    }
+                }
+                assert_eq!(
+                    found.len(),
+                    expected.len(),
+                    "{place:?} {shards} {count}: given twice, or not at all"
+                );
+                assert_eq!(
+                    found.into_iter().collect::<BTreeSet<_>>(),
+                    expected,
+                    "{place:?} {shards} {count}"
+                );
+            }
+            server.stop();
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::common::{Folder, program};
 use serde_json::Value as Json;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -63,6 +64,8 @@ fn a_recording_of_valgrind_is_imported_observed_and_timed() {
     let (recorded, map) = (shown(&fixture("publish.lackey")), shown(&fixture("publish.map")));
     let trace = shown(&folder.path("trace"));
     let imported = json(&persist(&["import", &recorded, "--map", &map, "--out", &trace, "--json"]));
+    let rights = std::fs::metadata(&trace).expect("it is there").mode() & 0o7777;
+    assert_eq!(rights, 0o600, "a trace has what was stored");
     for (field, value) in
         [("steps", 8), ("threads", 2), ("persists", 4), ("marks", 4), ("persistent_bytes", 4096)]
     {

@@ -270,6 +270,39 @@ fn a_bound_on_memory_by_the_kernel_is_kept_under_load() {
     server.stop();
 }
 
+#[test]
+fn where_nobody_says_how_much_memory_a_bound_by_the_kernel_is_gone_by() {
+    const BOUND: u64 = 128 * MIB;
+    let text = BOUND.to_string();
+    let files = ["memory.limit_in_bytes", "memory.max"];
+    let what = "memory by default within a bound by the kernel";
+    let Some(group) = Group::new(what, "memory", files, [&text, &text]) else { return };
+    let folder = Folder::new();
+    let arguments = ["--capacity", "384MiB", "--segment-size", "1MiB", "--shards", "1"];
+    let server = start(&folder, group.enter(&server_command(&folder, &arguments)));
+    assert!(group.holds(server.process_id()), "the server is not in its group");
+    assert!(server.greeting.contains(" 64 MiB of memory"), "{}", server.greeting);
+    // More than the kernel grants it, all of which would be cached where there is memory.
+    let sizes = SizeDistribution::Uniform { min: 4_000, max: 6_000 };
+    let settings =
+        SoakSettings { objects: 40_000, connections: 32, pipeline: 64, sizes, page: 500, seed: seed() };
+    let mut soak = Soak::new(settings).expect("settings in range");
+    let address = server.address.to_string();
+    soak.run(&address, Pace::Closed(64), End::Filled, &mut |_| {}).expect("it is filled");
+    soak.verify(&address).expect("everything can be read");
+    let peak = memory_bytes(&server, "VmHWM");
+    println!("{} MiB of {} at most", peak / MIB, BOUND / MIB);
+    assert!(peak <= BOUND, "{} MiB", peak / MIB);
+    server.stop();
+    assert!(!folder.complaints().contains("control group"), "{}", folder.complaints());
+    // Who asks for more is told, and served.
+    let more = server_command(&folder, &[&arguments[..], &["--memory", "65MiB"]].concat());
+    start(&folder, group.enter(&more)).stop();
+    let told =
+        "memory is 65 MiB, and some 64 MiB come to it, but the control group of this process has 128 MiB";
+    assert!(folder.complaints().contains(told), "{}", folder.complaints());
+}
+
 /// Whether an answer has come already.
 fn is_answered(socket: &TcpStream) -> bool {
     socket.set_nonblocking(true).expect("the socket is set");

@@ -109,6 +109,8 @@ const ELSEWHERE: &[&str] = &[
     "nvm-loss",
     // What it does is seen at damage: `damage.rs`.
     "disk-loss",
+    // `unix_tools.rs` gives it.
+    "unix-socket-permissions",
     // `energy.rs` gives these two.
     "energy-tools",
     "energy-command",
@@ -336,6 +338,28 @@ fn a_wrong_value_is_told_with_the_place_where_it_was_given() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(told.contains(expected) && output.status.code() == Some(2), "{expected}: {told}");
         assert!(expected.starts_with("--") || !told.contains("--memory"), "{told}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_told_by_its_line_and_not_with_its_password() {
+    let folder = Folder::new();
+    let file = folder.path("settings.toml");
+    for (text, line) in [
+        ("shards = 2\npassword = \"hunter2\nmemory = \"1GiB\"\n", 2),
+        ("password = hunter2\n", 1),
+        ("\n\npassword = \"hunter2\" and more\n", 3),
+        ("password = \"hunter2\"\n\npassword = \"hunter22\"\n", 3),
+        ("[password]\nhunter2", 2),
+    ] {
+        std::fs::write(&file, text).expect("a file is written");
+        let mut command = program();
+        command.args(["server", "--data"]).arg(folder.data()).arg("--config").arg(&file);
+        let output = command.output().expect("the program runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        let expected = format!("{}: line {line} is no TOML: ", file.display());
+        assert!(told.contains(&expected) && !told.contains("hunter"), "{expected}: {told}");
     }
 }
 

@@ -221,6 +221,23 @@ fn another_number_of_databases_than_the_store_has_is_told() {
 }
 
 #[test]
+fn what_emulated_memory_cannot_promise_is_refused_to_who_asks_for_it() {
+    for arguments in [["--nvm", "emulated:8MiB"], ["--data", "nvm:emulated:64MiB"]] {
+        let folder = Folder::new();
+        let mut command = program();
+        command.args(["server", "--listen", "127.0.0.1:0", "--nvm-guarantee", "power-fail"]).args(arguments);
+        if !arguments.contains(&"--data") {
+            command.arg("--data").arg(folder.data());
+        }
+        let output = command.output().expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains("emulated memory is gone when the process ends"), "{arguments:?}: {said}");
+        assert!(!folder.data().exists(), "{arguments:?}: nothing is made");
+    }
+}
+
+#[test]
 fn settings_without_effect_are_told_and_others_are_not() {
     let region = ["--data", "nvm:emulated:64MiB"];
     let files = |more: &[&'static str]| small(more);
@@ -237,7 +254,11 @@ fn settings_without_effect_are_told_and_others_are_not() {
         (wholly(&["--backend", "threads"]), "backend has no effect"),
         (wholly(&["--direct-io", "off"]), "direct-io has no effect"),
         (files(&["--output-soft-time", "5", "--output-soft-limit", "1MiB"]), ""),
-        (files(&["--nvm", "emulated:8MiB", "--nvm-size", "8MiB", "--nvm-guarantee", "any"]), ""),
+        (files(&["--nvm", "emulated:8MiB", "--nvm-size", "8MiB"]), "nvm-size has no effect"),
+        (files(&["--nvm", "emulated:8MiB", "--nvm-flush", "msync"]), "nvm-flush has no effect"),
+        (wholly(&["--nvm-flush", "msync"]), "nvm-flush has no effect"),
+        (wholly(&["--nvm-keys", "part"]), "nvm-keys has no effect"),
+        (files(&["--nvm", "emulated:8MiB", "--nvm-guarantee", "any"]), ""),
         (wholly(&["--index", "ordered", "--nvm-keys", "part", "--nvm-guarantee", "any"]), ""),
     ] {
         let folder = Folder::new();

@@ -1,7 +1,8 @@
 //! The tools speak to a server over its Unix socket.
 
 use crate::common;
-use crate::common::{Folder, ask, program};
+use crate::common::{Folder, Server, ask, program};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Output;
 
@@ -16,6 +17,25 @@ fn run(folder: &Folder, words: &[&str]) -> Output {
 
 fn told(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn who_may_connect_to_a_unix_socket_is_said_by_a_setting() {
+    let folder = Folder::new();
+    let path = std::env::temp_dir().join(format!("tierstone-mode-{}.sock", std::process::id()));
+    let listen = format!("127.0.0.1:0,unix:{}", path.display());
+    for mode in ["770", "0700", "777"] {
+        let arguments = ["--memory", "16MiB", "--shards", "1", "--capacity", "16MiB", "--listen", &listen];
+        let more = ["--unix-socket-permissions", mode];
+        let server = Server::start(&folder, &[&arguments[..], &more].concat());
+        let bits = std::fs::metadata(&path).expect("the socket is there").mode() & 0o7777;
+        assert_eq!(bits, u32::from_str_radix(mode, 8).expect("octal digits"));
+        server.stop();
+    }
+    for wrong in ["rwx", "1777", "888", "-7", "00770"] {
+        let output = run(&folder, &["server", "--data", "data", "--unix-socket-permissions", wrong]);
+        assert!(output.status.code() == Some(2) && told(&output).contains("octal"), "{}", told(&output));
+    }
 }
 
 #[test]

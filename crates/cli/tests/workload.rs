@@ -3,6 +3,7 @@
 use crate::common::{Folder, PATIENCE, Server, ask, program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use tierstone_base::{Clock, SystemClock};
@@ -178,6 +179,8 @@ fn texts_are_imported_cuts_are_told_and_what_is_wrong_is_refused() {
     std::fs::write(path("monitor.txt"), monitor).expect("a file is written");
     let imported =
         json(&run(&["workload", "import", &path("monitor.txt"), "--output", &path("m.trace"), "--json"]));
+    let rights = std::fs::metadata(path("m.trace")).expect("it is there").mode() & 0o7777;
+    assert_eq!(rights, 0o600, "a trace has keys");
     assert_eq!((&imported["records"], &imported["refused"]), (&2.into(), &1.into()));
     assert_eq!(imported["trace"]["began_ms"], 1_700_000_000_000u64);
     std::fs::write(path("cache.csv"), "0,abcd,4,100,1,set,60\n1,abcd,4,100,2,get,0\n")

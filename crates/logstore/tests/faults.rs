@@ -5,7 +5,7 @@ use crate::common::{Store, fresh, medium, open_on, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId, Position, Result};
 use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::conformance::{self, faults::FaultSettings};
-use tierstone_engine::{Engine, Event, Health, ScanRequest, Write, WriteKind};
+use tierstone_engine::{Admission, Engine, Event, Health, ScanRequest, Write, WriteKind};
 use tierstone_logstore::bare::open_bare;
 use tierstone_logstore::format::superblock::SLOT_BYTES;
 use tierstone_logstore::{OpenReport, OpenSettings};
@@ -480,6 +480,46 @@ fn a_device_without_space_refuses_writes_until_there_is_some() {
     let (mut store, _) = reopened(&medium, &settings);
     assert_eq!(get(&mut store, 1).unwrap(), Some(value(1, 900)));
     assert_eq!(get(&mut store, 2).unwrap(), Some(b"2".to_vec()));
+}
+
+/// Writes more than the write buffer may hold before the device says that it takes none, or has failed.
+fn over_the_write_buffer(effect: FaultEffect) -> (SimMedium, Store) {
+    let mut settings = uncached();
+    settings.shard.write_buffer_bytes_max = 64 << 10;
+    let (medium, mut store) = fresh(SEGMENT, 32, &settings);
+    store.put(SPACE, &key(0), &value(0, 900)).unwrap();
+    store.sync().unwrap();
+    medium.inject(Fault::new(FaultTarget::Write, effect));
+    for number in 1..200 {
+        let (key, value) = (key(number), value(number, 900));
+        let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+        let writes = [Write { key: store.key(SPACE, &key), kind }];
+        if store.engine.write(store.now, &writes).is_err() {
+            break;
+        }
+    }
+    assert_eq!(store.engine.admission(), Admission::Throttled, "{effect:?}");
+    (medium, store)
+}
+
+#[test]
+fn a_full_write_buffer_keeps_nobody_out_while_the_device_takes_nothing() {
+    for (effect, kind) in
+        [(FaultEffect::Full, ErrorKind::NoSpace), (FaultEffect::Fail, ErrorKind::DeviceFailed)]
+    {
+        let (medium, mut store) = over_the_write_buffer(effect);
+        for _ in 0..20 {
+            store.turn(Wait::One);
+        }
+        assert_eq!(store.engine.admission(), Admission::Open, "{effect:?}");
+        assert_eq!(get(&mut store, 0).unwrap(), Some(value(0, 900)));
+        assert_eq!(store.put(SPACE, &key(500), b"2").unwrap_err().kind(), kind);
+        medium.clear_faults();
+        if effect == FaultEffect::Full {
+            store.sync().unwrap();
+            store.put(SPACE, &key(500), b"2").unwrap();
+        }
+    }
 }
 
 /// Fewer segments than the geometry names: what a file system that fills up looks like.

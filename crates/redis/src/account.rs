@@ -60,6 +60,16 @@ impl Account {
 }
 
 impl Held {
+    /// Bytes that it counts.
+    pub fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Counts `bytes` from now on, not more than before.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        self.give_back(self.bytes().saturating_sub(bytes));
+    }
+
     fn grow(&mut self, bytes: usize) {
         if let Some(account) = &self.account {
             account.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -74,9 +84,7 @@ impl Held {
         }
         self.grow(bytes);
     }
-}
 
-impl Held {
     /// So many bytes of it are held no more.
     pub(crate) fn give_back(&mut self, bytes: usize) {
         let bytes = self.bytes.min(bytes as u64);

@@ -123,6 +123,19 @@ impl OwnedArgs {
         }
     }
 
+    /// Takes back what was added behind the first `count` arguments, none of which was uploaded.
+    pub fn truncate(&mut self, count: usize) {
+        if count < self.ends.len() {
+            self.ends.truncate(count);
+            self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Adds an argument that was uploaded.
     pub fn push_staged(&mut self, staged: Staged) {
         self.staged.push((self.ends.len(), staged));

@@ -112,8 +112,12 @@ impl Channels {
 
     /// The names of one kind that have listeners at any shard, in order.
     pub fn names(&self, kind: ChannelKind) -> BTreeSet<&[u8]> {
-        let all = self.listeners.keys().chain(self.elsewhere.keys());
-        all.filter(move |(other, _)| *other == kind).map(|(_, name)| name.as_slice()).collect()
+        let from = (kind, Vec::new());
+        let here = self.listeners.range(from.clone()..).map(|(key, _)| key);
+        let elsewhere = self.elsewhere.range(from..).map(|(key, _)| key);
+        let of_kind = |(other, _): &&(ChannelKind, Vec<u8>)| *other == kind;
+        let all = here.take_while(of_kind).chain(elsewhere.take_while(of_kind));
+        all.map(|(_, name)| name.as_slice()).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! the setting says, and the count of those that were closed.
 
 use crate::commands::client::describe;
+use crate::control::ServerFacts;
 use crate::counters::Transport;
 use crate::executor::Executor;
 use crate::session::{ConnectionId, Session};
@@ -108,6 +109,16 @@ impl<E: Engine> Executor<E> {
     pub fn client_buffers(&self, connection: ConnectionId) -> Arc<ClientBuffers> {
         let session = self.host.sessions.get(&connection);
         session.map(|session| Arc::clone(&session.buffers)).unwrap_or_default()
+    }
+
+    /// What the caller counts of its connections, as it last said.
+    pub fn transport(&self) -> Transport {
+        self.host.transport
+    }
+
+    /// What is known about the server.
+    pub fn facts(&self) -> &ServerFacts {
+        &self.host.facts
     }
 
     /// Takes note of what the caller has counted of its connections.

@@ -403,6 +403,8 @@ pub struct Host {
     pub pause: Option<Pause>,
     /// The second since 1970 at which everything applied was last known to be durable.
     pub last_save_s: u64,
+    /// The most memory that was seen in use: [`Host::note_memory`].
+    pub(crate) memory_peak_bytes: u64,
     /// Bytes of values and replies that one transaction or batch may hold.
     pub held_bytes_max: u64,
     /// Bytes that requests hold which have not come to their end.
@@ -457,6 +459,7 @@ impl Host {
             outputs: Vec::new(),
             pushes: Pushes::default(),
             last_save_s: facts.started.wall_ms / 1_000,
+            memory_peak_bytes: 0,
             facts,
             throughput: Throughput::default(),
             pause: None,
@@ -477,6 +480,22 @@ impl Host {
             ran: Vec::new(),
             ran_reads: ReadCounts::default(),
         }
+    }
+
+    /// Bytes that index, cached records, buffers and requests of the shard take.
+    pub(crate) fn memory_bytes(&self, statistics: &EngineStatistics) -> u64 {
+        let engine = statistics.index_bytes + statistics.cache_bytes + statistics.buffer_bytes;
+        engine + self.connection_bytes.0 + self.account.bytes()
+    }
+
+    /// Looks how much memory is in use: once a second, and when somebody asks.
+    pub(crate) fn note_memory(&mut self, statistics: &EngineStatistics) {
+        self.memory_peak_bytes = self.memory_peak_bytes.max(self.memory_bytes(statistics));
+    }
+
+    /// Everything that was applied anywhere before is durable at this time.
+    pub(crate) fn note_saved(&mut self, at_s: u64) {
+        self.last_save_s = self.last_save_s.max(at_s);
     }
 
     /// Whether clients of other machines are kept out now: nobody has to say who he is, and nobody has said that this

@@ -155,9 +155,12 @@ impl Coordination {
         self.is_dirty.then_some(reply)
     }
 
-    /// Whether it may be taken back and begin anew: it did nothing but read and write records.
+    /// Whether it may be taken back and begin anew: it did nothing but read and write records. What was uploaded for it would be
+    /// reclaimed when it is taken back.
     fn may_yield(&self) -> bool {
-        let is_plain = |queued: &Queued| matches!(queued.command.action, Action::Data(_));
+        let is_plain = |queued: &Queued| {
+            matches!(queued.command.action, Action::Data(_)) && queued.args.all_staged().is_empty()
+        };
         !self.has_yielded && self.watcher.is_none() && self.commands.iter().all(is_plain)
     }
 
@@ -560,5 +563,27 @@ impl<E: Engine> Executor<E> {
             self.unwatch(connection);
         }
         self.finish(now, id, reply, 0, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::OwnedArgs;
+    use crate::table;
+    use crate::upload::Staged;
+    use tierstone_base::{KeyspaceId, Position};
+    use tierstone_store::{LargeMap, Place};
+
+    #[test]
+    fn what_was_uploaded_is_given_a_name_once() {
+        let found = table::lookup(b"MSET").expect("a command");
+        let mut args: OwnedArgs = [&b"MSET"[..], b"k", b"v", b"large"].into_iter().collect();
+        let queued = |args| Queued { command: found.command, index: found.index, args, refused: None };
+        assert!(Coordination::command(queued(args.clone())).may_yield());
+        let header = [&[1, 16, 0, 0, 0, 0, 0, 0], [7; 16].as_slice(), &100u64.to_be_bytes(), &[1]].concat();
+        let map = LargeMap::decode(&header).expect("a map of one chunk");
+        args.push_staged(Staged { place: Place { keyspace: KeyspaceId(1), slot: Position(0).slot() }, map });
+        assert!(!Coordination::command(queued(args)).may_yield(), "taken back, it would be reclaimed");
     }
 }

@@ -101,11 +101,13 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// Notes that `commands` requests were carried out by `now_us`.
-    pub fn note(&mut self, now_us: u64, commands: u64) {
-        if now_us.saturating_sub(self.marks[1].0) >= 1_000_000 {
+    /// Notes that `commands` requests were carried out by `now_us`. Whether a second has passed since it last did.
+    pub fn note(&mut self, now_us: u64, commands: u64) -> bool {
+        let has_passed = now_us.saturating_sub(self.marks[1].0) >= 1_000_000;
+        if has_passed {
             self.marks = [self.marks[1], (now_us, commands)];
         }
+        has_passed
     }
 
     /// Requests a second since the older mark.

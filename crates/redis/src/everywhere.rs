@@ -5,21 +5,18 @@
 //! the sum rather than shown half.
 
 use crate::args::{Args, OwnedArgs};
-use crate::commands::info::{SPACE_FULL, space_full_line};
-use crate::commandstats::merge_commandstats;
+use crate::commands::memory::{self, MemoryNumbers};
 use crate::control::{Flow, Output};
-use crate::energy;
 use crate::executor::{Executor, Outcome};
-use crate::latency::{merge_histograms, merge_latencystats};
+use crate::latency::merge_histograms;
+use crate::merged_info::merge_info;
 use crate::remote::{Ending, HOME, Message};
 use crate::run::run_control_as;
 use crate::session::ConnectionId;
 use crate::settings::Stamp;
 use crate::table::{Action, Command};
-use std::collections::BTreeMap;
-use tierstone_base::units::format_size;
 use tierstone_base::{Now, ShardId};
-use tierstone_engine::{Engine, EngineStatistics};
+use tierstone_engine::Engine;
 use tierstone_store::TaskId;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
@@ -34,8 +31,10 @@ pub(crate) enum Merge {
     Numbers,
     /// Histograms are added.
     Histograms,
-    /// Lines of `name:value`: counters and sizes are added, the rest is the asked shard's.
+    /// Lines of `name:value` ([`crate::merged_info`]).
     Info,
+    /// What each shard knows of its memory.
+    Memory,
 }
 
 impl Merge {
@@ -43,6 +42,7 @@ impl Merge {
     fn of(command: &Command) -> Option<Merge> {
         match command.name {
             "info" => Some(Merge::Info),
+            "memory|stats" | "memory|doctor" => Some(Merge::Memory),
             "latency|histogram" => Some(Merge::Histograms),
             "client|list" => Some(Merge::Texts),
             "client|kill" => Some(Merge::Numbers),
@@ -191,6 +191,11 @@ pub(crate) fn merge(
             let others: Vec<&str> = others.iter().filter_map(|reply| text_of(reply)).collect();
             writer.verbatim(*b"txt", merge_info(own, &others).as_bytes());
         }
+        Merge::Memory => {
+            let all = std::iter::once(own).chain(others.iter().copied());
+            let all: Vec<MemoryNumbers> = all.filter_map(text_of).map(MemoryNumbers::read).collect();
+            memory::answer(request.args(), &all, &mut writer);
+        }
     }
     reply
 }
@@ -206,170 +211,6 @@ pub(crate) fn text_of(reply: &[u8]) -> Option<&str> {
     let (head, body) = text.split_once("\r\n")?;
     let body = body.strip_suffix("\r\n")?;
     if head.starts_with('=') { body.strip_prefix("txt:") } else { Some(body) }
-}
-
-/// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 38] = [
-    "connected_clients",
-    "blocked_clients",
-    "pubsub_clients",
-    "tracking_clients",
-    "tracking_total_keys",
-    "tracking_total_items",
-    "used_memory",
-    "memory_part_bytes",
-    "index_bytes",
-    "cache_bytes",
-    "buffer_bytes",
-    "connection_bytes",
-    "connection_bytes_max",
-    "request_bytes",
-    "request_bytes_max",
-    "applied_sequence",
-    "durable_sequence",
-    "total_connections_received",
-    "total_commands_processed",
-    "expired_keys",
-    "evicted_keys",
-    "evicted_clients",
-    "keyspace_hits",
-    "keyspace_misses",
-    "suspended_commands",
-    "total_error_replies",
-    "rejected_connections",
-    "client_query_buffer_limit_disconnections",
-    "client_output_buffer_limit_disconnections",
-    "total_net_input_bytes",
-    "total_net_output_bytes",
-    "acl_access_denied_auth",
-    "acl_access_denied_cmd",
-    "acl_access_denied_key",
-    "acl_access_denied_channel",
-    "instantaneous_ops_per_sec",
-    "untold_expirations",
-    "groups",
-];
-
-/// Lines of `INFO` that each shard has one of begin with this; its number follows.
-pub(crate) const MEMORY_OF_SHARD: &str = "memory_part_bytes_shard_";
-
-/// The section of which histograms are added, and shown as percentiles.
-pub(crate) const LATENCYSTATS: &str = "Latencystats";
-/// The section whose lines have several numbers each.
-pub(crate) const COMMANDSTATS: &str = "Commandstats";
-
-/// Sections of which every line is added.
-const ADDED_SECTIONS: [&str; 3] = ["Storage", "Errorstats", "Keyspace"];
-
-/// A line of `INFO` with a number: everything before it, and the number.
-fn numbered(line: &str) -> Option<(&str, i128)> {
-    let place = line.rfind([':', '='])? + 1;
-    line[place..].parse().ok().map(|number| (&line[..place], number))
-}
-
-/// The lines to be added of one shard's `INFO`, by section and name.
-fn numbers_of(text: &str) -> BTreeMap<(&str, &str), i128> {
-    let mut section = "";
-    let mut numbers = BTreeMap::new();
-    for line in text.split("\r\n") {
-        if let Some(name) = line.strip_prefix("# ") {
-            section = name;
-        } else if let Some((name, number)) = numbered(line)
-            && is_added(section, name)
-        {
-            *numbers.entry((section, name)).or_insert(0) += number;
-        }
-    }
-    numbers
-}
-
-fn is_added(section: &str, name: &str) -> bool {
-    // It does not follow from those of the shards.
-    if name == SPACE_FULL {
-        return false;
-    }
-    ADDED_SECTIONS.contains(&section)
-        || ADDED.contains(&name.trim_end_matches([':', '=']))
-        || energy::ADDED.contains(&name.trim_end_matches(':'))
-        || name.starts_with(MEMORY_OF_SHARD)
-}
-
-/// The lines of a section of one shard's `INFO`; none where it was not asked for.
-fn section_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(&format!("# {name}\r\n"))?;
-    let lines = rest.split("\r\n\r\n").next().unwrap_or(rest);
-    Some(lines.split("\r\n# ").next().unwrap_or(lines).trim_end_matches("\r\n"))
-}
-
-/// One `INFO` out of those of all shards.
-fn merge_info(own: &str, others: &[&str]) -> String {
-    let mut merged = merge_lines(own, others);
-    for name in [COMMANDSTATS, LATENCYSTATS] {
-        let Some(lines) = section_of(&merged, name) else { continue };
-        let all = std::iter::once(own).chain(others.iter().copied());
-        let sections: Vec<&str> = all.filter_map(|text| section_of(text, name)).collect();
-        let told =
-            if name == COMMANDSTATS { merge_commandstats(&sections) } else { merge_latencystats(&sections) };
-        merged =
-            merged.replacen(&format!("# {name}\r\n{lines}"), &format!("# {name}\r\n{}", told.trim_end()), 1);
-    }
-    merged
-}
-
-fn merge_lines(own: &str, others: &[&str]) -> String {
-    let mut rest: BTreeMap<(&str, &str), i128> = BTreeMap::new();
-    for other in others {
-        for (name, number) in numbers_of(other) {
-            *rest.entry(name).or_insert(0) += number;
-        }
-    }
-    let mut merged = String::with_capacity(own.len() + 256);
-    let mut section = "";
-    let (mut used_memory, mut space) = (0, EngineStatistics::default());
-    let mut joules = energy::Sums::default();
-    for line in own.split_inclusive("\r\n").map(|line| line.trim_end_matches("\r\n")).chain(["# "]) {
-        if line.is_empty() || line.starts_with("# ") {
-            // What only others have belongs to the end of its section.
-            let left: Vec<(&str, &str)> = rest.keys().filter(|(of, _)| *of == section).copied().collect();
-            for key in left {
-                let number = rest.remove(&key).unwrap_or(0);
-                merged.push_str(&format!("{}{number}\r\n", key.1));
-            }
-            if let Some(name) = line.strip_prefix("# ") {
-                section = name;
-            }
-            if line != "# " {
-                merged.push_str(line);
-                merged.push_str("\r\n");
-            }
-            continue;
-        }
-        match numbered(line) {
-            Some((name, number)) if is_added(section, name) => {
-                let total = number + rest.remove(&(section, name)).unwrap_or(0);
-                match name {
-                    "used_memory:" => used_memory = total as u64,
-                    "space_live_bytes:" => space.space_live_bytes = total as u64,
-                    "space_capacity_bytes:" => space.space_capacity_bytes = total as u64,
-                    "space_growth_bytes_per_day:" => space.space_growth_bytes_per_day = total as i64,
-                    _ => joules.note(name, total),
-                }
-                merged.push_str(&format!("{name}{total}"));
-            }
-            _ if line.starts_with("used_memory_human:") => {
-                merged.push_str(&format!("used_memory_human:{}", format_size(used_memory)));
-            }
-            _ if line.starts_with(SPACE_FULL) => merged.push_str(&space_full_line(&space)),
-            told => {
-                if let Some((name, number)) = told {
-                    joules.note(name, number);
-                }
-                merged.push_str(&joules.quotient(line).unwrap_or_else(|| line.to_owned()));
-            }
-        }
-        merged.push_str("\r\n");
-    }
-    merged
 }
 
 #[cfg(test)]

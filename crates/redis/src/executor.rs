@@ -307,7 +307,9 @@ impl<E: Engine> Executor<E> {
         self.poll_backup(now);
         self.finish_waits(now);
         self.end_pause(now);
-        self.host.throughput.note(now.monotonic_us, self.host.counters.commands);
+        if self.host.throughput.note(now.monotonic_us, self.host.counters.commands) {
+            self.host.note_memory(&self.shard.engine().statistics());
+        }
         self.tell_stale();
         self.drain_outputs(outputs);
     }
@@ -361,7 +363,7 @@ impl<E: Engine> Executor<E> {
         if let Work::AwaitDurable { reply, sets_last_save, .. } = &mut state.work {
             let reply = std::mem::take(reply);
             if *sets_last_save {
-                self.host.last_save_s = now.wall_ms / 1_000;
+                self.host.note_saved(now.wall_ms / 1_000);
             }
             self.finish(now, task, reply, 0, false);
         }

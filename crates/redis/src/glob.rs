@@ -21,6 +21,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
 
 /// As [`matches`]; adds to `work` what it has cost, in units of about a nanosecond.
 pub fn matches_counted(pattern: &[u8], text: &[u8], work: &mut u64) -> bool {
+    *work += PATTERN_WORK;
     if text.is_empty() {
         // Redis looks at no pattern then: only one that stands for everything is known before.
         return pattern.is_empty() || pattern == b"*";
@@ -30,6 +31,9 @@ pub fn matches_counted(pattern: &[u8], text: &[u8], work: &mut u64) -> bool {
     *work += steps.taken as u64;
     found.unwrap_or_else(|| Pattern::new(pattern, false, text.len()).matches(text, work))
 }
+
+/// The work of coming to a pattern at all.
+const PATTERN_WORK: u64 = 10;
 
 /// Steps for each byte of pattern and text, and beside them, after which it is worth its while to read the pattern first.
 const STEPS_EACH: usize = 4;

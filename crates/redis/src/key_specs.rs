@@ -21,6 +21,8 @@ const CHANGE: &[&str] = &["RW", "access", "update"];
 const OVERWRITE: &[&str] = &["OW", "update"];
 const CREATE: &[&str] = &["OW", "insert"];
 const REMOVE: &[&str] = &["RM", "delete"];
+/// As Valkey says of it: whether a guess was right is told.
+const COMPARE_AND_REMOVE: &[&str] = &["RM", "access", "delete"];
 const TAKE: &[&str] = &["RW", "access", "delete"];
 const ALTER: &[&str] = &["RW", "update"];
 const EXTEND: &[&str] = &["RW", "insert"];
@@ -62,7 +64,7 @@ const SAME: [(&str, &[&str]); 30] = [
     ("type", LOOK),
     ("unlink", REMOVE),
     ("watch", LOOK),
-    ("delifeq", REMOVE),
+    ("delifeq", COMPARE_AND_REMOVE),
 ];
 
 /// What a command does that is not named above.
@@ -109,10 +111,11 @@ pub(crate) fn of_request(command: &Command, request: Args<'_>) -> Vec<(usize, &'
     found
 }
 
-/// `SET` looks at the old value only where it gives it back.
+/// `SET` looks at the old value only where it gives it back, or says whether a guess at it was right.
 fn flags_of_set(request: Args<'_>) -> &'static [&'static str] {
-    let gets = (3..request.len()).any(|index| request.at(index).eq_ignore_ascii_case(b"GET"));
-    if gets { CHANGE } else { OVERWRITE }
+    let mut options = (3..request.len()).map(|index| request.at(index));
+    let looks = options.any(|word| word.eq_ignore_ascii_case(b"GET") || word.eq_ignore_ascii_case(b"IFEQ"));
+    if looks { CHANGE } else { OVERWRITE }
 }
 
 /// `BITFIELD` with nothing but `GET` only reads.
@@ -155,6 +158,8 @@ mod tests {
         };
         assert_eq!(of("SET k v"), [(1, OVERWRITE)]);
         assert_eq!(of("SET k v NX GET"), [(1, CHANGE)]);
+        assert_eq!(of("SET k v IFEQ w"), [(1, CHANGE)]);
+        assert_eq!(of("DELIFEQ k w"), [(1, COMPARE_AND_REMOVE)]);
         assert_eq!(of("BITFIELD k GET u8 0 OVERFLOW SAT GET u4 1"), [(1, READ)]);
         assert_eq!(of("BITFIELD k GET u8 0 INCRBY u4 1 1"), [(1, CHANGE)]);
         assert_eq!(of("BITOP AND d a b"), [(2, OVERWRITE), (3, READ), (4, READ)]);

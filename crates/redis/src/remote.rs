@@ -87,7 +87,7 @@ pub enum Message {
         /// The protocol of the reply.
         version: Version,
         /// What to look for.
-        walk: Walk,
+        walk: Box<Walk>,
     },
     /// The keys that a walk has found.
     Walked {
@@ -107,6 +107,11 @@ pub enum Message {
     AwaitDurable {
         /// The asker's task.
         ticket: TaskId,
+    },
+    /// Everything that any shard had applied before is durable.
+    Saved {
+        /// When that was known, in seconds since 1970.
+        at_s: u64,
     },
     /// A client of the sender has changed a setting.
     Setting {
@@ -255,6 +260,7 @@ pub(crate) struct FanOut {
 pub(crate) enum Ending {
     Sum,
     Reply(Vec<u8>),
+    Durable { reply: Vec<u8>, sets_last_save: bool },
     Merge { merge: Merge, own: Vec<u8>, closes: bool, request: OwnedArgs },
     Walk { kind: WalkKind, first: ShardId },
     Verify(Verified),
@@ -287,7 +293,7 @@ impl<E: Engine> Executor<E> {
             },
             Message::Walk { ticket, db, version, walk } => {
                 let id = self.shard.next_id();
-                let task = Task::new(Origin::Shard(from, ticket), db, version, Work::Walk(walk));
+                let task = Task::new(Origin::Shard(from, ticket), db, version, Work::Walk(*walk));
                 self.tasks.insert(id, task);
                 self.next_page(now, id);
             }
@@ -298,6 +304,7 @@ impl<E: Engine> Executor<E> {
                 let gate = self.shard.engine().applied_seq();
                 self.send_gated(from, Message::Number { ticket, value: 0 }, gate);
             }
+            Message::Saved { at_s } => self.host.note_saved(at_s),
             Message::Verify { ticket, begins } => self.verify_here(from, ticket, begins),
             Message::Verified { ticket, report } => self.verified(now, from, ticket, report),
             Message::Setting { name, value, stamp } => self.setting_elsewhere(now, name, value, stamp),
@@ -441,6 +448,13 @@ impl<E: Engine> Executor<E> {
         match &mut fan_out.ending {
             Ending::Sum => ReplyWriter::new(&mut reply, *version).integer(fan_out.number as i64),
             Ending::Reply(bytes) => reply = std::mem::take(bytes),
+            Ending::Durable { reply: bytes, sets_last_save } => {
+                let is_save = *sets_last_save;
+                reply = std::mem::take(bytes);
+                if is_save {
+                    self.tell_saved(now);
+                }
+            }
             Ending::Tracking(_) => return self.tracking_answered(now, id),
             Ending::Verify(verified) => verified.write(&mut ReplyWriter::new(&mut reply, *version)),
             Ending::Merge { merge, own, closes, request } => {
@@ -469,7 +483,7 @@ impl<E: Engine> Executor<E> {
         let first = walk.cursor.shard(count);
         if walk.kind == WalkKind::Scan {
             let outcome = self.suspend(connection, id, Work::Forwarded);
-            let message = Message::Walk { ticket: id, db, version, walk };
+            let message = Message::Walk { ticket: id, db, version, walk: Box::new(walk) };
             self.host.outputs.push(Output::Send { to: first, message });
             return outcome;
         }
@@ -486,26 +500,35 @@ impl<E: Engine> Executor<E> {
             if let WalkKind::RandomKey { start, .. } = &mut walk.kind {
                 *start = walk.cursor;
             }
-            Message::Walk { ticket: id, db, version, walk }
+            Message::Walk { ticket: id, db, version, walk: Box::new(walk) }
         });
         outcome
     }
 
-    /// Waits until everything that every shard has applied is durable.
+    /// Waits until everything that every shard has applied is durable; in the background nobody is answered.
     pub(crate) fn await_durable_everywhere(
         &mut self,
         connection: ConnectionId,
         id: TaskId,
-        work: Work,
+        (reply, sets_last_save): (Vec<u8>, bool),
+        is_background: bool,
     ) -> Outcome {
-        let reply = match work {
-            Work::AwaitDurable { reply, .. } => reply,
-            _ => Vec::new(),
+        let work = self.fan_out(Ending::Durable { reply, sets_last_save });
+        let outcome = match is_background {
+            true => self.run_for_nobody(id, work),
+            false => self.suspend(connection, id, work),
         };
-        let work = self.fan_out(Ending::Reply(reply));
-        let outcome = self.suspend(connection, id, work);
         self.send_everywhere(|_| Message::AwaitDurable { ticket: id });
         outcome
+    }
+
+    /// Notes that all was durable. The other shards know it when they take what a client asks who was answered.
+    fn tell_saved(&mut self, now: Now) {
+        let (own, at_s) = (self.shard.index(), now.wall_ms / 1_000);
+        self.host.note_saved(at_s);
+        for to in (0..self.shard.count()).filter(|to| *to != own) {
+            self.host.outputs.push(Output::Send { to, message: Message::Saved { at_s } });
+        }
     }
 
     /// Watches keys of several shards.

@@ -129,8 +129,8 @@ pub struct Session {
     pub watching_shards: BTreeSet<ShardId>,
     /// What it listens to.
     channels: BTreeSet<(ChannelKind, Vec<u8>)>,
-    /// How many of them are shard channels.
-    shard_channels: usize,
+    /// How many there are of each kind.
+    channel_counts: [usize; 3],
     /// What they take of memory.
     channel_bytes: usize,
     /// The same of all copies of their names, in the account of the shard's subscriptions.
@@ -193,7 +193,7 @@ impl Session {
             buffers: Arc::default(),
             watching_shards: BTreeSet::new(),
             channels: BTreeSet::new(),
-            shard_channels: 0,
+            channel_counts: [0; 3],
             channel_bytes: 0,
             listening: Held::default(),
             reply_mode: ReplyMode::On,
@@ -298,9 +298,22 @@ impl Session {
     /// How many channels of the kinds that `UNSUBSCRIBE` counts it listens to. Cost: constant.
     pub fn subscriptions(&self, kind: ChannelKind) -> usize {
         match kind {
-            ChannelKind::Shard => self.shard_channels,
-            ChannelKind::Channel | ChannelKind::Pattern => self.channels.len() - self.shard_channels,
+            ChannelKind::Shard => self.channels_of(ChannelKind::Shard),
+            ChannelKind::Channel | ChannelKind::Pattern => {
+                self.channels_of(ChannelKind::Channel) + self.channels_of(ChannelKind::Pattern)
+            }
         }
+    }
+
+    /// How many channels of one kind it listens to. Cost: constant.
+    pub fn channels_of(&self, kind: ChannelKind) -> usize {
+        self.channel_counts[kind as usize]
+    }
+
+    /// Their names, in order.
+    pub(crate) fn names_of(&self, kind: ChannelKind) -> impl Iterator<Item = &[u8]> {
+        let from = self.channels.range((kind, Vec::new())..);
+        from.take_while(move |(other, _)| *other == kind).map(|(_, name)| name.as_slice())
     }
 
     /// What it listens to, in order.
@@ -322,7 +335,7 @@ impl Session {
             return false;
         }
         if self.channels.insert((kind, name.to_vec())) {
-            self.shard_channels += usize::from(kind == ChannelKind::Shard);
+            self.channel_counts[kind as usize] += 1;
             self.channel_bytes += bytes;
             self.listening.add(account, copies * bytes);
         }
@@ -333,7 +346,7 @@ impl Session {
     pub(crate) fn leave(&mut self, copies: usize, kind: ChannelKind, name: &[u8]) {
         if self.channels.remove(&(kind, name.to_vec())) {
             let bytes = CHANNEL_BYTES + name.len();
-            self.shard_channels -= usize::from(kind == ChannelKind::Shard);
+            self.channel_counts[kind as usize] -= 1;
             self.channel_bytes -= bytes;
             self.listening.give_back(copies * bytes);
         }

@@ -339,21 +339,21 @@ impl<E: Engine> Executor<E> {
         is_background: bool,
     ) -> Outcome {
         let id = self.shard.next_id();
+        if self.shard.count() > 1 {
+            return self.await_durable_everywhere(connection, id, (reply, sets_last_save), is_background);
+        }
         self.shard.engine_mut().flush(now);
         let gate = self.shard.engine().applied_seq();
         let work = Work::AwaitDurable { reply, sets_last_save };
-        if is_background {
-            // Nobody waits for it: its origin is no connection.
-            let task = Task::new(Origin::Connection(ConnectionId::MAX), 0, Version::Resp2, work);
-            self.tasks.insert(id, task);
-            self.durable_waits.insert((gate, id), ());
-            return Outcome::Ready { gate: 0 };
-        }
-        if self.shard.count() > 1 {
-            return self.await_durable_everywhere(connection, id, work);
-        }
         self.durable_waits.insert((gate, id), ());
-        self.suspend(connection, id, work)
+        if is_background { self.run_for_nobody(id, work) } else { self.suspend(connection, id, work) }
+    }
+
+    /// Begins a task that answers nobody: its origin is no connection.
+    pub(crate) fn run_for_nobody(&mut self, id: TaskId, work: Work) -> Outcome {
+        let task = Task::new(Origin::Connection(ConnectionId::MAX), 0, Version::Resp2, work);
+        self.tasks.insert(id, task);
+        Outcome::Ready { gate: 0 }
     }
 
     fn sleep(&mut self, now: Now, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
@@ -414,6 +414,7 @@ impl<E: Engine> Executor<E> {
         }
         self.host.stop_monitor(connection);
         self.stop_tracking(connection, old.tracking);
+        self.drop_all(old.uploads);
         let created_us = old.created_us;
         let mut session = crate::session::Session::new(connection, old.info, &self.host.users, now);
         (session.created_us, session.buffers) = (created_us, old.buffers);

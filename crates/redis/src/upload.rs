@@ -313,7 +313,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Whether nothing of what a connection uploads was taken for so long that it is given up; asked when nothing is.
-    fn waits_too_long(&mut self, now: Now, connection: ConnectionId) -> bool {
+    pub(crate) fn waits_too_long(&mut self, now: Now, connection: ConnectionId) -> bool {
         let since_us = *self.uploads.stalled_since_us.entry(connection).or_insert(now.monotonic_us);
         let is_over = now.monotonic_us > since_us + ROOM_MAX_US;
         if is_over {
@@ -580,7 +580,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Notes that a connection waits: for the engine, or for a message.
-    fn wait_for_room(&mut self, connection: ConnectionId, for_engine: bool) {
+    pub(crate) fn wait_for_room(&mut self, connection: ConnectionId, for_engine: bool) {
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.is_blocked = true;
         }

@@ -4,6 +4,10 @@
 //! says by its position which shard goes on. It stays valid for ever, whatever is written meanwhile:
 //! a key that exists during the whole walk is given at least once, because its position never changes.
 //!
+//! Clients keep cursors as signed numbers or as doubles: they are given the upper 53 bits of the position. So an answer
+//! of `SCAN` ends where these change, and gives the keys from its cursor's first position up to that of the next one,
+//! whatever else a page of the engine has; where a page ends before, the next one belongs to the same answer.
+//!
 //! A page whose keys are long beside a long pattern is looked at piece by piece, one a step ([`TURN_WORK_MAX`]), so that
 //! others are served between.
 
@@ -17,7 +21,7 @@ use crate::request::KEY_SIZE_MAX_BYTES;
 use crate::session::ConnectionId;
 use crate::table::TaskKind;
 use crate::task::{Origin, Task, Work};
-use crate::work::TURN_WORK_MAX;
+use crate::work::{TURN_WORK_MAX, of_bytes};
 use tierstone_base::{Error, Now, Position};
 use tierstone_engine::{Engine, ScanEntry};
 use tierstone_store::TaskId;
@@ -59,6 +63,24 @@ pub(crate) struct Page {
     entries: std::vec::IntoIter<ScanEntry>,
     /// Where the next page begins, if there is one.
     next: Option<Position>,
+    /// The positions of which it gives the keys, the second excluded; `None`: it gives all that it has.
+    given: Option<(Position, Option<Position>)>,
+}
+
+impl Page {
+    /// Whether it gives this key.
+    fn gives(&self, key: &[u8], position: impl Fn(&[u8]) -> Position, work: &mut u64) -> bool {
+        let Some((first, until)) = self.given else { return true };
+        *work += of_bytes(key.len());
+        let position = position(key);
+        position >= first && until.is_none_or(|until| position < until)
+    }
+}
+
+/// Where the answer ends that began at `began` when the engine goes on at `next`: where a cursor begins. `None`: there
+/// is none between, and the answer goes on.
+fn end_of_answer(began: Position, next: Position) -> Option<Position> {
+    Some(next.first_of_cursor()).filter(|end| *end > began)
 }
 
 /// Which of the walks.
@@ -84,6 +106,8 @@ pub struct Walk {
     pub kind: WalkKind,
     /// What it looks for.
     pub wanted: Wanted,
+    /// Where the answer begins.
+    pub began: Position,
     /// Where it goes on.
     pub cursor: Position,
     /// Entries a page.
@@ -110,8 +134,20 @@ impl Clone for Here {
 }
 
 impl Walk {
-    /// Looks at the entries of the page, until there is no more or that was much work.
-    fn look(&mut self, now_ms: u64) {
+    /// A walk that begins at `began`.
+    fn new(kind: WalkKind, wanted: Wanted, began: Position, count: u32) -> Walk {
+        Walk { kind, wanted, began, cursor: began, count, found: Vec::new(), here: Here::default() }
+    }
+
+    /// Takes a page. An answer of `SCAN` gives of its pages what lies from its cursor to the next one, once.
+    fn take_page(&mut self, entries: Vec<ScanEntry>, next: Option<Position>) {
+        let until = next.map(|next| end_of_answer(self.began, next).unwrap_or(next));
+        let given = (self.kind == WalkKind::Scan).then_some((self.cursor, until));
+        self.here.page = Some(Page { entries: entries.into_iter(), next, given });
+    }
+
+    /// Looks at the entries of the page, until there is no more or that was much work. `position`: of a key.
+    fn look(&mut self, now_ms: u64, position: impl Fn(&[u8]) -> Position) {
         let Walk { wanted, found, here: Here { pattern, page }, .. } = self;
         let mut work = 0;
         if let (None, Some(bytes)) = (&pattern, &wanted.pattern) {
@@ -121,8 +157,10 @@ impl Walk {
         while work < TURN_WORK_MAX
             && let Some(entry) = page.entries.next()
         {
-            let is_match = |pattern: &Pattern| pattern.matches(&entry.key, &mut work);
-            if wanted.fits(&entry, now_ms) && pattern.as_ref().is_none_or(is_match) {
+            if !wanted.fits(&entry, now_ms) || !page.gives(&entry.key, &position, &mut work) {
+                continue;
+            }
+            if pattern.as_ref().is_none_or(|pattern| pattern.matches(&entry.key, &mut work)) {
                 found.push(entry.key);
             }
         }
@@ -148,14 +186,7 @@ fn parse_scan(args: Args<'_>) -> Result<Walk, Halt> {
         }
         index += 2;
     }
-    Ok(Walk {
-        kind: WalkKind::Scan,
-        wanted,
-        cursor: Position(cursor),
-        count,
-        found: Vec::new(),
-        here: Here::default(),
-    })
+    Ok(Walk::new(WalkKind::Scan, wanted, Position::of_cursor(cursor), count))
 }
 
 impl<E: Engine> Executor<E> {
@@ -170,24 +201,13 @@ impl<E: Engine> Executor<E> {
         let everything = Wanted { pattern: None, type_name: None };
         let walk = match kind {
             TaskKind::Scan => parse_scan(args)?,
-            TaskKind::Keys => Walk {
-                kind: WalkKind::Keys,
-                wanted: Wanted { pattern: Some(args.at(1).to_vec()), type_name: None },
-                cursor: Position(0),
-                count: KEYS_PAGE,
-                found: Vec::new(),
-                here: Here::default(),
-            },
+            TaskKind::Keys => {
+                let wanted = Wanted { pattern: Some(args.at(1).to_vec()), type_name: None };
+                Walk::new(WalkKind::Keys, wanted, Position(0), KEYS_PAGE)
+            }
             _ => {
                 let start = self.random_position(now);
-                Walk {
-                    kind: WalkKind::RandomKey { start, has_wrapped: false },
-                    wanted: everything,
-                    cursor: start,
-                    count: 1,
-                    found: Vec::new(),
-                    here: Here::default(),
-                }
+                Walk::new(WalkKind::RandomKey { start, has_wrapped: false }, everything, start, 1)
             }
         };
         let id = self.shard.next_id();
@@ -239,13 +259,15 @@ impl<E: Engine> Executor<E> {
         {
             self.shard.engine_mut().note_past(past_ms);
         }
+        // What an engine looks at together may reach beyond the shard's positions: the next shard begins at its own first.
+        let next = next.filter(|next| self.shard.owns(*next));
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Work::Walk(walk) = &mut task.work else { return };
         if let Some(error) = error {
             self.finish(now, id, error_line("", &error), 0, false);
             return;
         }
-        walk.here.page = Some(Page { entries: entries.into_iter(), next });
+        walk.take_page(entries, next);
         self.look_at_page(now, id);
     }
 
@@ -262,7 +284,8 @@ impl<E: Engine> Executor<E> {
         let Some(Task { work: Work::Walk(walk), .. }) = self.tasks.get_mut(&id).map(Box::as_mut) else {
             return;
         };
-        walk.look(now.wall_ms);
+        let shard = &self.shard;
+        walk.look(now.wall_ms, |key| shard.position(key));
         match walk.here.page.take_if(|page| page.entries.as_slice().is_empty()) {
             Some(page) => self.page_ended(now, id, page.next),
             None => {
@@ -279,7 +302,7 @@ impl<E: Engine> Executor<E> {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Work::Walk(walk) = &mut task.work else { return };
         let is_done = match &mut walk.kind {
-            WalkKind::Scan => true,
+            WalkKind::Scan => next.is_none_or(|next| end_of_answer(walk.began, next).is_some()),
             WalkKind::Keys => next.is_none(),
             WalkKind::RandomKey { start, has_wrapped } => {
                 let first = Position::first_of_shard(index, count);
@@ -339,7 +362,7 @@ pub(crate) fn write_walk(
             if *kind == WalkKind::Scan {
                 writer.array(2);
                 let mut buffer = itoa::Buffer::new();
-                writer.bulk(buffer.format(next.map_or(0, |position| position.0)).as_bytes());
+                writer.bulk(buffer.format(next.map_or(0, Position::cursor)).as_bytes());
             }
             writer.array(found.len());
             found.iter().for_each(|key| writer.bulk(key));

@@ -482,6 +482,10 @@ fn uploaded_arguments_are_like_others() {
             server.raw(id, &[b"DISCARD"]);
             get(&mut server, &second);
             server.raw(id, &[b"MULTI"]);
+            assert_eq!(upload(&mut server, id, &[b"SET", key], &first, &[]), b"+QUEUED\r\n");
+            assert_eq!(server.raw(id, &[b"RESET"]), b"+RESET\r\n");
+            get(&mut server, &second);
+            server.raw(id, &[b"MULTI"]);
             upload(&mut server, id, &[b"SET", key], &first, &[]);
             server.send(id, &[b"APPEND", key, b"!"]);
             assert!(server.raw(id, &[b"EXEC"]).starts_with(b"+QUEUED\r\n*2\r\n+OK\r\n:"));

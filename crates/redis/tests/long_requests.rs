@@ -214,3 +214,43 @@ fn keys_that_a_request_names_several_times_are_written_once() {
         }
     }
 }
+
+#[test]
+fn requests_that_go_through_what_clients_listen_to_are_counted_by_how_much_that_is() {
+    const COUNT: usize = 300;
+    let mut executor = Executor::new(MapEngine::new(0), support::settings(0, 1));
+    for connection in [1, 2] {
+        executor.connect(NOW, connection, Default::default());
+    }
+    let mut work_of = |connection: u64, words: &[String]| {
+        let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+        executor.take_work();
+        assert!(matches!(
+            executor.request(NOW, connection, Args::Slices(&words), &mut Vec::new()),
+            Outcome::Ready { .. }
+        ));
+        executor.take_work()
+    };
+    let line = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
+    let many = |word: &str| {
+        let names = (0..COUNT).map(|number| format!("name {number}"));
+        [word.to_owned()].into_iter().chain(names).collect::<Vec<String>>()
+    };
+    let without = ["PUBSUB CHANNELS zz", "CLIENT INFO", "PUBLISH  x"].map(|text| work_of(2, &line(text)));
+    for word in ["SUBSCRIBE", "PSUBSCRIBE"] {
+        work_of(2, &line("HELLO 3"));
+        work_of(2, &many(word));
+    }
+    let with = ["PUBSUB CHANNELS zz", "CLIENT INFO", "PUBLISH  x"].map(|text| work_of(2, &line(text)));
+    let added = |place: usize| (with[place] - without[place]) / COUNT as u64;
+    assert!(added(0) >= 50 && added(2) >= 10, "{without:?}, {with:?}");
+    assert_eq!(with[1], without[1], "what a client listens to is counted already");
+    assert!(work_of(2, &line("PUNSUBSCRIBE")) >= 400 * COUNT as u64);
+
+    let prefixes = (0..COUNT).flat_map(|number| ["PREFIX".to_owned(), format!("prefix {number:03}")]);
+    let all: Vec<String> = line("CLIENT TRACKING ON BCAST").into_iter().chain(prefixes).collect();
+    work_of(1, &line("HELLO 3"));
+    let first = work_of(1, &all);
+    let next = work_of(1, &line("CLIENT TRACKING ON BCAST PREFIX new"));
+    assert!(next >= 200 * COUNT as u64, "{first} at first, then {next}");
+}

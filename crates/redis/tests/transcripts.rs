@@ -790,7 +790,7 @@ fn information_is_given_by_sections() {
         "role:master",
         "snapshots:0",
         "durable_method:unknown",
-        "db0:keys=1",
+        "db0:keys=1,expires=0,avg_ttl=0",
     ] {
         assert!(all.lines().any(|other| other == line), "{line} is not in {all}");
     }

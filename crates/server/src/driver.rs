@@ -73,10 +73,29 @@ pub struct DriverBuilder {
     waker: Waker,
     cpu: Option<usize>,
     tls: Option<Arc<ServerConfig>>,
+    end_teller: EndTeller,
     #[cfg(any(test, feature = "mutations"))]
     is_ungated: bool,
     #[cfg(test)]
     is_uring_refused: bool,
+}
+
+/// Tells, when it is dropped, that a thread has ended.
+#[derive(Default)]
+struct EndTeller(Option<Box<dyn FnOnce() + Send>>);
+
+impl std::fmt::Debug for EndTeller {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(if self.0.is_some() { "EndTeller::Somebody" } else { "EndTeller::Nobody" })
+    }
+}
+
+impl Drop for EndTeller {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            tell();
+        }
+    }
 }
 
 /// Stops a driver; clones stop the same one.
@@ -129,6 +148,18 @@ impl DriverHandle {
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
+
+    /// As [`DriverHandle::join`], but a panic of the thread is an error too.
+    ///
+    /// # Errors
+    /// As [`DriverHandle::join`]; `Retry` for a panic, with its message.
+    pub fn outcome(self) -> Result<DriverReport> {
+        self.thread.join().unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            Err(Error::new(ErrorKind::Retry, format!("it panicked: {}", text.unwrap_or("without a message"))))
+        })
+    }
 }
 
 impl DriverBuilder {
@@ -141,6 +172,7 @@ impl DriverBuilder {
             waker,
             cpu: None,
             tls: None,
+            end_teller: EndTeller::default(),
             #[cfg(any(test, feature = "mutations"))]
             is_ungated: false,
             #[cfg(test)]
@@ -170,6 +202,14 @@ impl DriverBuilder {
         self
     }
 
+    /// Calls `tell` when the thread has ended, for whatever reason (a panic too) and whoever waits for it, as the last that it
+    /// does; also when it could not be started.
+    #[must_use]
+    pub fn on_end(mut self, tell: impl FnOnce() + Send + 'static) -> Self {
+        self.end_teller = EndTeller(Some(Box::new(tell)));
+        self
+    }
+
     /// The mutation `UngatedReplies`: replies leave before what they tell is durable.
     #[cfg(any(test, feature = "mutations"))]
     #[must_use]
@@ -190,7 +230,7 @@ impl DriverBuilder {
     /// # Errors
     /// What `start` said; `Unsupported` when the mechanism that the settings name is refused;
     /// `InvalidInput` for wrong settings.
-    pub fn spawn<S, F>(self, start: F) -> Result<DriverHandle>
+    pub fn spawn<S, F>(mut self, start: F) -> Result<DriverHandle>
     where
         S: Service + 'static,
         F: FnOnce() -> Result<Parts<S>> + Send + 'static,
@@ -200,6 +240,8 @@ impl DriverBuilder {
         let is_stopping = Arc::clone(&stop.is_stopping);
         let (started_sender, started) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
+            // The first to be made, and so the last to be dropped, when a panic unwinds too.
+            let _end_teller = std::mem::take(&mut self.end_teller);
             self.run(start, &is_stopping, |kind| {
                 // Nobody listens only if the spawner is gone; serve all the same.
                 let _ = started_sender.send(kind);

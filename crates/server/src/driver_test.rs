@@ -42,7 +42,7 @@ enum News {
     HeldAtMost(u64),
 }
 
-/// Answers lines: `echo X`, `write`, `read`, `big N`, `ask`, `pause`, `quit`.
+/// Answers lines: `echo X`, `write`, `read`, `big N`, `ask`, `pause`, `quit`; nothing to `drop X`.
 struct LineService {
     orders: MailReceiver<Order>,
     inbox: Vec<Order>,
@@ -93,6 +93,7 @@ impl LineService {
                 self.tell(News::Paused);
                 return Some(Want::Pause);
             }
+            "drop" => {}
             "quit" => {
                 output.push(self.applied, b"bye\n");
                 return Some(Want::Close);
@@ -647,6 +648,52 @@ fn a_stop_tells_what_has_failed() {
         server.driver.stop_handle().stop();
         let error = server.driver.join().unwrap_err();
         assert_eq!((error.kind(), error.message()), (ErrorKind::DeviceFailed, "it is gone"));
+    });
+}
+
+#[test]
+fn whoever_waits_is_told_that_a_thread_has_ended_also_by_a_panic() {
+    on_both(|settings| {
+        let (sender, ends) = channel();
+        let tell = |name: &'static str| {
+            let sender = sender.clone();
+            move |builder: DriverBuilder| builder.on_end(move || sender.send(name).unwrap())
+        };
+        let stopped = Server::start_with(settings.clone(), None, tell("stopped"));
+        let panicked = Server::start_with(settings.clone(), None, tell("panicked"));
+        let mut client = panicked.client();
+        client.say("nonsense\n");
+        assert_eq!(ends.recv_timeout(PATIENCE), Ok("panicked"));
+        let error = panicked.driver.outcome().unwrap_err();
+        assert_eq!(error.message(), "it panicked: unknown command nonsense");
+        stopped.stop();
+        assert_eq!(ends.recv_timeout(PATIENCE), Ok("stopped"));
+        let refused = tell("refused")(DriverBuilder::new("test", settings, Waker::new().unwrap()));
+        let why = || Error::new(ErrorKind::NoSpace, "no room");
+        assert!(refused.spawn(move || Err::<Parts<crate::null::NullService>, _>(why())).is_err());
+        assert_eq!(ends.try_iter().collect::<Vec<_>>(), ["refused"]);
+    });
+}
+
+#[test]
+fn a_client_that_is_reset_while_it_is_paused_in_an_upload_is_noticed() {
+    on_both(|settings| {
+        let server = Server::start(TransportSettings { input_pause_bytes: 1_000, ..settings });
+        let mut client = server.client();
+        let line = format!("drop {}\n", "x".repeat(16_000));
+        // The kernel holds more for who takes much.
+        (0..2_000).for_each(|_| client.say(&line));
+        client.say("pause\n");
+        server.await_news(&News::Paused);
+        // More than one receive takes, until no more goes.
+        client.stream.set_nonblocking(true).unwrap();
+        while client.stream.write(line.as_bytes()).is_ok() {}
+        socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        server.order(Order::Resume);
+        server.await_news(&News::Disconnected);
+        let report = server.stop();
+        assert!(!report.is_stop_timed_out);
     });
 }
 

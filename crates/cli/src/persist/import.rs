@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_persist::import::{AddressMap, Import, ImportSettings, lackey, remap};
@@ -119,7 +120,9 @@ fn write(args: &ImportArgs, import: &Import) -> Result<()> {
         Form::Binary => binary::write(&import.trace),
         Form::Text => text::write(&import.trace).into_bytes(),
     };
-    let mut file = match File::create_new(&args.out) {
+    // It has what the program stored: for its owner alone.
+    let made = File::options().write(true).create_new(true).mode(0o600).open(&args.out);
+    let mut file = match made {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             let message = format!("{} is there already: name a file that is not", args.out.display());
             return Err(Error::new(ErrorKind::InvalidInput, message));

@@ -6,6 +6,22 @@ use std::path::PathBuf;
 use tierstone_server::TlsClients;
 use tierstone_server::redis::ACL_LOG_LIMIT;
 
+pub const UNIX_SOCKET_PERMISSIONS: Setting = Setting {
+    name: "unix-socket-permissions",
+    variable: "TIERSTONE_UNIX_SOCKET_PERMISSIONS",
+    value: "MODE",
+    help: "Who of the machine may connect to the sockets of unix:PATH in listen, as the octal digits of chmod: 700 (the server's user), 770 (its group, too) or 777 (everybody)",
+    default: "as the umask of the server says, most often its user alone",
+    trade_off: "Clients that come by such a socket are of the machine itself: without a password they may do everything",
+    redis: "",
+    apply: |all, text| {
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && text.len() <= 4);
+        let mode = mode.ok_or_else(|| wrong("write three octal digits, such as 770".into()))?;
+        all.socket_mode = Some(mode);
+        Ok(())
+    },
+};
+
 pub const PROTECTED_MODE: Setting = Setting {
     name: "protected-mode",
     variable: "TIERSTONE_PROTECTED_MODE",

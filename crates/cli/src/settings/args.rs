@@ -1,6 +1,7 @@
 //! What was given, by flags, by the environment and by the file, and the settings that it makes.
 
 use super::given::{Given, Place};
+use super::memory::MemoryBound;
 use super::{SETTINGS, ServerSettings, effects, redo};
 use crate::log::LogFormat;
 use crate::values::wrong;
@@ -86,9 +87,10 @@ impl ServerArgs {
             }
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let memory = MemoryBound::of_this_process();
         let database = DatabaseOptions {
             shards: cores.min(8) as u16,
-            memory_bytes: (machine_memory_bytes() / 4).max(64 << 20),
+            memory_bytes: memory.default_memory_bytes(),
             ..DatabaseOptions::default()
         };
         let node = NodeSettings { database, ..NodeSettings::default() };
@@ -97,7 +99,8 @@ impl ServerArgs {
             log: LogFormat::default(),
             log_level: None,
             config,
-            idle: Vec::new(),
+            warnings: Vec::new(),
+            socket_mode: None,
             databases: None,
         };
         for setting in SETTINGS {
@@ -107,8 +110,22 @@ impl ServerArgs {
             }
         }
         redo::take_over_shards(&mut all, self.given.contains_key("shards"));
-        all.idle = effects::without_effect(&all, |name| self.given.contains_key(name))?;
+        all.warnings = effects::without_effect(&all, |name| self.given.contains_key(name))?;
+        all.warnings.extend(memory.told_of(all.node.database.memory_bytes));
         Ok(all)
+    }
+}
+
+/// What is wrong with the text of a settings file, and in which line: the line itself may have a password, and what is told goes
+/// to logs and to clients.
+pub fn told_of_toml(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.as_bytes().get(..span.start));
+    match before {
+        Some(before) => {
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            format!("line {line} is no TOML: {}", error.message())
+        }
+        None => error.message().to_owned(),
     }
 }
 
@@ -116,7 +133,7 @@ impl ServerArgs {
 fn read_file(path: &Path) -> Result<Vec<(&'static str, String)>> {
     let about = |error: &dyn std::fmt::Display| wrong(format!("{}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
-    let table: toml::Table = toml::from_str(&text).map_err(|error| about(&error))?;
+    let table: toml::Table = toml::from_str(&text).map_err(|error| about(&told_of_toml(&text, &error)))?;
     let mut found = Vec::new();
     for (name, value) in table {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
@@ -134,15 +151,4 @@ fn read_file(path: &Path) -> Result<Vec<(&'static str, String)>> {
         found.push((setting.name, text));
     }
     Ok(found)
-}
-
-/// Bytes of memory of the machine; 1 GiB where that is not told.
-fn machine_memory_bytes() -> u64 {
-    std::fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .map_or(1 << 30, |kib| kib << 10)
 }

@@ -43,7 +43,7 @@ pub fn store_options(given: &[(&str, String)]) -> Result<DatabaseOptions> {
         args.given.insert(setting.name, Given { text: text.clone(), place: Place::Tool });
     }
     let all = args.settings()?;
-    for told in &all.idle {
+    for told in &all.warnings {
         tell!("tierstone: {told}");
     }
     let mut options = all.node.database;

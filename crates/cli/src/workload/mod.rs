@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_workload::trace::{Anonymizer, ImportCounts, TraceHead, TraceReader, TraceWriter};
@@ -67,7 +68,9 @@ impl OutputArgs {
     }
 
     fn create(&self, head: &TraceHead) -> Result<TraceWriter<BufWriter<File>>> {
-        let file = match File::create_new(&self.output) {
+        // It has the keys of whoever was recorded: for its owner alone.
+        let made = File::options().write(true).create_new(true).mode(0o600).open(&self.output);
+        let file = match made {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 let message = format!("{} is there already: name a file that is not", self.output.display());
                 return Err(Error::new(ErrorKind::InvalidInput, message));

@@ -5,6 +5,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Enters the group and becomes the program.
 const ENTER: &str = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
@@ -19,7 +22,8 @@ impl Group {
     /// line that says so, where the machine does not allow it; `what` names what is left out.
     pub fn new(what: &str, controller: &str, [file_1, file_2]: [&str; 2], value: [&str; 2]) -> Option<Group> {
         let root = Path::new("/sys/fs/cgroup");
-        let name = format!("tierstone-cli-{}-{controller}", std::process::id());
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tierstone-cli-{}-{controller}-{number}", std::process::id());
         let (first, second) = (root.join(controller), root.to_path_buf());
         let is_first = first.join("cgroup.procs").exists();
         let parent = if is_first { first } else { second };

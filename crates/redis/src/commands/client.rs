@@ -77,7 +77,6 @@ fn describe_memory(session: &Session, argument_bytes: usize) -> String {
 
 /// One line of `CLIENT LIST`, without its end. The request at hand of its client has so many bytes of arguments.
 pub(crate) fn describe(session: &Session, now: Now, argument_bytes: usize) -> String {
-    let count = |kind: ChannelKind| session.channels().iter().filter(|(other, _)| *other == kind).count();
     let seconds = |since: u64| now.monotonic_us.saturating_sub(since) / 1_000_000;
     let mut flags = String::new();
     for (flag, is_set) in [
@@ -108,9 +107,9 @@ pub(crate) fn describe(session: &Session, now: Now, argument_bytes: usize) -> St
         seconds(session.created_us),
         seconds(session.used_us),
         session.db,
-        count(ChannelKind::Channel),
-        count(ChannelKind::Pattern),
-        count(ChannelKind::Shard),
+        session.channels_of(ChannelKind::Channel),
+        session.channels_of(ChannelKind::Pattern),
+        session.channels_of(ChannelKind::Shard),
         session.transaction.as_ref().map_or(-1, |queue| queue.commands.len() as i64),
         session.watched.len(),
         describe_memory(session, argument_bytes),

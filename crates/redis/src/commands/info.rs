@@ -2,9 +2,10 @@
 
 use crate::context::Halt;
 use crate::control::{Control, Flow, RedoFacts};
-use crate::everywhere::{COMMANDSTATS, LATENCYSTATS, MEMORY_OF_SHARD};
+use crate::merged_info::{COMMANDSTATS, LATENCYSTATS, MEMORY_OF_SHARD};
 use crate::opening::loading_fields;
 use crate::settings::format_eviction;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use tierstone_base::units::format_size;
 use tierstone_engine::{Durability, EngineStatistics, Health};
@@ -27,7 +28,7 @@ const SECTIONS: [(&str, bool, Section); 15] = [
     ("Cluster", true, cluster),
     (COMMANDSTATS, false, crate::commandstats::commandstats),
     (LATENCYSTATS, false, crate::latency::latencystats),
-    ("Keyspace", true, keyspace),
+    (KEYSPACE, true, keyspace),
 ];
 
 pub(crate) fn info(control: &mut Control<'_>) -> Result<Flow, Halt> {
@@ -35,6 +36,7 @@ pub(crate) fn info(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let asks = |name: &str| wanted.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let is_default = wanted.is_empty() || asks("default");
     let is_all = asks("all") || asks("everything");
+    control.host.note_memory(&control.engine.statistics);
     let mut text = String::new();
     for (name, is_usual, section) in SECTIONS {
         if !(is_all || is_default && is_usual || asks(name)) {
@@ -97,17 +99,19 @@ fn memory(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let statistics = &control.engine.statistics;
     let (connections, connections_max) = control.host.connection_bytes;
     let requests = control.host.account.bytes();
-    let total = statistics.index_bytes + statistics.cache_bytes + statistics.buffer_bytes;
-    let total = total + connections + requests;
+    let (total, peak) = (control.host.memory_bytes(statistics), control.host.memory_peak_bytes);
     write!(
         out,
-        "used_memory:{total}\r\nused_memory_human:{}\r\nindex:{}\r\nindex_bytes:{}\r\n\
+        "used_memory:{total}\r\nused_memory_human:{}\r\nused_memory_peak:{peak}\r\n\
+         used_memory_peak_human:{}\r\nindex:{}\r\nindex_bytes:{}\r\nindex_records:{}\r\n\
          index_bytes_per_key:{:.1}\r\ncache_bytes:{}\r\nbuffer_bytes:{}\r\nconnection_bytes:{connections}\r\n\
          connection_bytes_max:{connections_max}\r\nrequest_bytes:{requests}\r\nrequest_bytes_max:{}\r\n\
          maxmemory_policy:{}\r\n",
         format_size(total),
+        format_size(peak),
         control.host.facts.index,
         statistics.index_bytes,
+        statistics.keys,
         statistics.index_bytes as f64 / statistics.keys.max(1) as f64,
         statistics.cache_bytes,
         statistics.buffer_bytes,
@@ -149,17 +153,19 @@ fn cpu(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
 fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let health = match &control.engine.health {
         Health::Good => "ok".to_owned(),
-        Health::Failed(error) => format!("failed: {}", error.message()),
+        Health::Failed(error) => format!("failed: {}", line_of(error.message())),
     };
+    let failed = u8::from(!matches!(control.engine.health, Health::Good));
     let facts = &control.host.facts;
     let durability = control.host.settings.get("durability").map_or("", |setting| setting.value.as_str());
     let is_bounded = durability == "relaxed";
     loading_fields(out, facts.opening.seen(), (facts.started, control.now))?;
     write!(
         out,
-        "rdb_last_save_time:{}\r\ndurability:{durability}\r\n\
+        "{LAST_SAVE}{}\r\ndurability:{durability}\r\n\
          durability_guarantee:{}\r\ndurability_loss_bound_ms:{}\r\napplied_sequence:{}\r\n\
-         durable_sequence:{}\r\ndevice_health:{health}\r\ndurable_method:{}\r\n",
+         durable_sequence:{}\r\n{DEVICE_HEALTH}{health}\r\ndevice_failed_shards:{failed}\r\n\
+         durable_method:{}\r\n",
         control.host.last_save_s,
         facts.durability_guarantee,
         if is_bounded { Durability::RELAXED_BOUND_MS } else { 0 },
@@ -330,6 +336,13 @@ pub(crate) fn space_full_line(statistics: &EngineStatistics) -> String {
     format!("{SPACE_FULL}{}", seconds.map_or(-1, |seconds| i64::try_from(seconds).unwrap_or(i64::MAX)))
 }
 
+/// Begins the line that tells when everything was last known to be durable.
+pub(crate) const LAST_SAVE: &str = "rdb_last_save_time:";
+/// Begins the line that tells whether the device takes writes.
+pub(crate) const DEVICE_HEALTH: &str = "device_health:";
+/// The section of the databases.
+pub(crate) const KEYSPACE: &str = "Keyspace";
+
 /// Begins the line that tells when space is full.
 pub(crate) const SPACE_FULL: &str = "space_full_in_seconds:";
 
@@ -347,10 +360,33 @@ fn cluster(_: &Control<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn keyspace(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
-    for (database, keys) in control.engine.keys.iter().enumerate() {
-        if *keys > 0 {
-            write!(out, "db{database}:keys={keys}\r\n")?;
-        }
+    let databases = control.engine.keys.iter().enumerate().filter(|(_, keys)| **keys > 0);
+    databases.into_iter().try_for_each(|(database, keys)| write_database(out, database, *keys))
+}
+
+/// The line of a database. How many keys expire no engine counts; programs that read the line want all its fields.
+fn write_database(out: &mut String, database: usize, keys: u64) -> std::fmt::Result {
+    write!(out, "db{database}:keys={keys},expires=0,avg_ttl=0\r\n")
+}
+
+/// The lines of the section out of those of all shards.
+pub(crate) fn merge_keyspace(sections: &[&str]) -> String {
+    let mut all: BTreeMap<usize, u64> = BTreeMap::new();
+    let lines = sections.iter().flat_map(|section| section.split("\r\n"));
+    for (database, keys) in lines.filter_map(read_database) {
+        *all.entry(database).or_default() += keys;
     }
-    Ok(())
+    let mut out = String::new();
+    for (database, keys) in all {
+        // Writing to a string cannot fail.
+        let _ = write_database(&mut out, database, keys);
+    }
+    out
+}
+
+/// What [`write_database`] has written.
+fn read_database(line: &str) -> Option<(usize, u64)> {
+    let (database, fields) = line.strip_prefix("db")?.split_once(":keys=")?;
+    let keys = fields.split(',').next()?;
+    Some((database.parse().ok()?, keys.parse().ok()?))
 }

@@ -14,6 +14,7 @@ pub(crate) mod info;
 pub(crate) mod introspection;
 pub(crate) mod keys;
 pub(crate) mod lcs;
+pub(crate) mod memory;
 pub(crate) mod pubsub;
 pub(crate) mod scripting;
 pub(crate) mod server;

@@ -29,6 +29,11 @@ const CHANNEL_TOO_LONG: &str = "ERR channel is longer than 65600 bytes";
 
 const _: () = assert!(CHANNEL_SIZE_MAX_BYTES == 65_600, "the text says so");
 
+/// The work of leaving one channel that nobody has named, and of finding one name among those that are listed, in units of
+/// about a nanosecond.
+const LEAVE_WORK: u64 = 500;
+const NAME_WORK: u64 = 50;
+
 /// The answer to one change of what a connection listens to.
 fn answer(control: &mut Control<'_>, word: &[u8], name: Option<&[u8]>, kind: ChannelKind) {
     let count = control.session().subscriptions(kind);
@@ -80,13 +85,8 @@ fn stop_listening(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt
         }
         return Ok(Flow::Done);
     }
-    let names: Vec<Vec<u8>> = control
-        .session()
-        .channels()
-        .iter()
-        .filter(|(kind, _)| *kind == words.kind)
-        .map(|(_, name)| name.clone())
-        .collect();
+    let names: Vec<Vec<u8>> = control.session().names_of(words.kind).map(<[u8]>::to_vec).collect();
+    control.host.work.add(names.len() as u64 * LEAVE_WORK);
     for name in &names {
         leave(control, words, name);
     }
@@ -196,6 +196,7 @@ fn list(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
     }
     let pattern = control.args.get(2).map(|text| Pattern::new(text, false, CHANNEL_SIZE_MAX_BYTES));
     let mut work = pattern.as_ref().map_or(0, Pattern::work);
+    work += control.host.channels.count_names(kind) as u64 * NAME_WORK;
     let names: Vec<&[u8]> = control
         .host
         .channels

@@ -2,7 +2,6 @@
 
 use crate::context::Halt;
 use crate::control::{Control, Flow};
-use tierstone_engine::Health;
 
 pub(crate) fn time(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let ms = control.now.wall_ms;
@@ -26,38 +25,6 @@ pub(crate) fn role(control: &mut Control<'_>) -> Result<Flow, Halt> {
     control.reply.bulk(b"master");
     control.reply.integer(0);
     control.reply.array(0);
-    Ok(Flow::Done)
-}
-
-pub(crate) fn memory_doctor(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    let statistics = &control.engine.statistics;
-    let text = match &control.engine.health {
-        Health::Failed(error) => format!("The device has failed: {error}. Nothing more is acknowledged."),
-        Health::Good => format!(
-            "{} keys; the index takes {} bytes, cached records {} bytes, buffers {} bytes.",
-            statistics.keys, statistics.index_bytes, statistics.cache_bytes, statistics.buffer_bytes
-        ),
-    };
-    control.reply.verbatim(*b"txt", text.as_bytes());
-    Ok(Flow::Done)
-}
-
-pub(crate) fn memory_stats(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    let statistics = &control.engine.statistics;
-    let total = statistics.index_bytes + statistics.cache_bytes + statistics.buffer_bytes;
-    let rows = [
-        ("total.allocated", total),
-        ("index.bytes", statistics.index_bytes),
-        ("cache.bytes", statistics.cache_bytes),
-        ("buffer.bytes", statistics.buffer_bytes),
-        ("keys.count", statistics.keys),
-        ("keys.index-bytes-per-key", statistics.index_bytes / statistics.keys.max(1)),
-    ];
-    control.reply.map(rows.len());
-    for (name, value) in rows {
-        control.reply.bulk(name.as_bytes());
-        control.reply.integer(value as i64);
-    }
     Ok(Flow::Done)
 }
 

@@ -1,7 +1,7 @@
 //! Commands of the server as a whole.
 
 use super::{Action, Command, Keys, TaskKind, category, flag};
-use crate::commands::{configuration, help, info, introspection, keys, scripting, server};
+use crate::commands::{configuration, help, info, introspection, keys, memory, scripting, server};
 
 static COMMAND: [Command; 7] = [
     Command {
@@ -247,7 +247,7 @@ static MEMORY: [Command; 6] = [
         since: "4.0.0",
         complexity: "O(1)",
         summary: "Says whether memory is as it should be.",
-        action: Action::Control(server::memory_doctor),
+        action: Action::Control(memory::told),
         subcommands: &[],
     },
     Command {
@@ -299,7 +299,7 @@ static MEMORY: [Command; 6] = [
         since: "4.0.0",
         complexity: "O(1)",
         summary: "Says where memory goes.",
-        action: Action::Control(server::memory_stats),
+        action: Action::Control(memory::told),
         subcommands: &[],
     },
     Command {

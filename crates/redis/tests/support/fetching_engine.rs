@@ -1,6 +1,7 @@
 //! The oracle behind an engine that behaves like one with a device: a random part of the lookups must
 //! be fetched, in any order, writes are refused for a moment, durability lags behind.
 
+use super::HASHER;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tierstone_base::{
@@ -10,8 +11,8 @@ use tierstone_engine::backup::BackupRecord;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_engine::{
     Admission, BackupCut, BackupPiece, BackupSince, BackupStep, BatchTicket, Durability, Engine,
-    EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write,
-    WriteReceipt,
+    EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanEntry, ScanRequest,
+    SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -47,6 +48,12 @@ pub struct FetchingEngine {
     keys: BTreeSet<(KeyspaceId, Position, Vec<u8>)>,
     /// What a backup has still to give, and up to where it must be durable.
     backup: Option<(VecDeque<BackupPiece>, Seq)>,
+    /// Pages of walks are those of an index in buckets: what a page gives begins before its cursor, the next one
+    /// begins right behind its last key, and the last one ends somewhere behind the shard's.
+    pub has_buckets: bool,
+    scans: BTreeMap<Token, ScanRequest>,
+    /// The device has failed, and this is why.
+    pub failure: Option<Error>,
     /// Backups are given up where they are asked for more.
     pub loses_backups: bool,
     pub fetches: u64,
@@ -75,6 +82,9 @@ impl FetchingEngine {
             durable: 0,
             keys: BTreeSet::new(),
             backup: None,
+            has_buckets: false,
+            scans: BTreeMap::new(),
+            failure: None,
             loses_backups: false,
             fetches: 0,
             held_max: 0,
@@ -84,6 +94,26 @@ impl FetchingEngine {
     fn note_keys(&mut self, writes: &[Write<'_>]) {
         let key = |write: &Write<'_>| (write.key.keyspace, write.key.position, write.key.bytes.to_vec());
         self.keys.extend(writes.iter().map(key));
+    }
+
+    /// Makes a page of a walk as [`FetchingEngine::has_buckets`] says.
+    fn make_bucket(&mut self, now: Now, event: &mut Event) {
+        let Event::Scanned { token, entries, next, .. } = event else { return };
+        let Some(request) = self.scans.remove(token).filter(|_| self.has_buckets) else { return };
+        let last = entries.iter().map(|entry| HASHER.position(&entry.key)).max();
+        *next = match (*next, last) {
+            (Some(_), Some(last)) => Some(Position(last.0 + 1)),
+            // The last bucket may reach beyond the shard's positions.
+            (None, Some(last)) => last.0.checked_add(3 << 50).map(Position),
+            (next, None) => next,
+        };
+        let before = self.keys.range(..(request.keyspace, request.cursor, Vec::new())).rev();
+        for (keyspace, position, bytes) in before.take_while(|key| key.0 == request.keyspace).take(3) {
+            let key = Key { keyspace: *keyspace, position: *position, bytes };
+            if let Lookup::Found(record) = self.inner.lookup(now, key) {
+                entries.push(ScanEntry { key: bytes.clone(), meta: record.meta });
+            }
+        }
     }
 
     /// Records that are held in memory: none when nothing is suspended.
@@ -150,6 +180,7 @@ impl Engine for FetchingEngine {
     }
 
     fn scan(&mut self, now: Now, request: ScanRequest) {
+        self.scans.insert(request.token, request);
         self.inner.scan(now, request);
     }
 
@@ -182,7 +213,14 @@ impl Engine for FetchingEngine {
     }
 
     fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+        let known = events.len();
         self.inner.step(now, completions, events);
+        for event in &mut events[known..] {
+            self.make_bucket(now, event);
+        }
+        if self.failure.is_some() {
+            return;
+        }
         if self.random.chance(self.trouble.durable) {
             self.durable = self.inner.applied_seq();
         }
@@ -233,7 +271,7 @@ impl Engine for FetchingEngine {
     }
 
     fn health(&self) -> Health {
-        self.inner.health()
+        self.failure.clone().map_or(Health::Good, Health::Failed)
     }
 
     fn admission(&self) -> Admission {

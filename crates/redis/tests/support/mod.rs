@@ -8,6 +8,7 @@ pub mod sequences;
 pub mod string_model;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::LazyLock;
 use tierstone_base::{KeyHasher, Now, SeededRandom, Seq};
 use tierstone_engine::{Durability, Engine};
 use tierstone_redis::{
@@ -62,6 +63,9 @@ pub struct Server<E> {
     changes: BTreeMap<u64, (usize, u64, usize)>,
 }
 
+/// Gives keys their positions.
+pub static HASHER: LazyLock<KeyHasher> = LazyLock::new(|| KeyHasher::new([7, 11]));
+
 pub fn settings(index: u16, count: u16) -> ExecutorSettings {
     ExecutorSettings {
         shard: ShardSettings {
@@ -69,7 +73,7 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
             count,
             map: DatabaseMap::new(16),
             index_kind: Default::default(),
-            hasher: KeyHasher::new([7, 11]),
+            hasher: *HASHER,
             durability: Durability::Sync,
             record_bytes_max: 1 << 20,
         },

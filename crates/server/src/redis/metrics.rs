@@ -1,5 +1,7 @@
 //! What a node says about itself: numbers of each shard, as Prometheus text.
 
+mod about;
+
 use super::energy;
 use super::service::{Heartbeat, RedisConnection};
 use super::volume;
@@ -15,6 +17,7 @@ use tierstone_base::units::format_size;
 use tierstone_base::{Clock, ShardId};
 use tierstone_energy::Watch;
 use tierstone_engine::{Engine, EngineStatistics, Health, OpeningProgress};
+use tierstone_redis::control::Transport;
 use tierstone_redis::{Executor, ProcessNumbers};
 
 /// One shard's numbers at one time.
@@ -40,6 +43,12 @@ pub struct ShardSnapshot {
     pub connections: u64,
     /// Connections closed since all of them took too much memory.
     pub evicted_clients: u64,
+    /// What became of connections, and their bytes.
+    pub transport: Transport,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+    /// What was refused to users: logins, commands, keys, channels.
+    pub denied: [u64; 4],
     /// Bytes in the buffers of connections.
     pub connection_bytes: u64,
     /// Clients that track what they read, keys and copies that are noted of them, prefixes that are followed
@@ -51,6 +60,10 @@ pub struct ShardSnapshot {
     pub stages: StageLatencies,
     /// Whether the device still takes writes.
     pub is_healthy: bool,
+    /// Whether the store was opened without all of the redo log that it had.
+    pub is_redo_lost: bool,
+    /// When the server started, in milliseconds since 1970.
+    pub started_ms: u64,
 }
 
 impl ShardSnapshot {
@@ -73,11 +86,16 @@ impl ShardSnapshot {
             connections_total: counters.connections,
             connections: connections.len() as u64,
             evicted_clients: counters.evicted_clients,
+            transport: executor.transport(),
+            errors: counters.errors.values().sum(),
+            denied: counters.denied,
             connection_bytes: connections.buffer_bytes(),
             tracked: executor.tracked(),
             undurable: engine.applied_seq().saturating_sub(engine.durable_seq()),
             stages: *connections.stages(),
             is_healthy: matches!(engine.health(), Health::Good),
+            is_redo_lost: executor.facts().redo.lost,
+            started_ms: executor.facts().started.wall_ms,
         }
     }
 }
@@ -162,6 +180,16 @@ const COLUMNS: &[Column] = &[
         "Connections closed since all took more than maxmemory-clients.",
         |s| s.evicted_clients,
     ),
+    ("rejected_connections_total", "counter", "Connections that were turned away.", |s| s.transport.refused),
+    ("input_limit_disconnections_total", "counter", "Connections closed for what they sent.", |s| {
+        s.transport.over_input_limit
+    }),
+    ("output_limit_disconnections_total", "counter", "Connections closed for what they did not take.", |s| {
+        s.transport.over_output_limit
+    }),
+    ("received_bytes_total", "counter", "Bytes received from clients.", |s| s.transport.bytes_received),
+    ("sent_bytes_total", "counter", "Bytes sent to clients.", |s| s.transport.bytes_sent),
+    ("error_replies_total", "counter", "Requests answered with an error.", |s| s.errors),
     ("tracking_clients", "gauge", "Clients with CLIENT TRACKING on.", |s| s.tracked[0]),
     ("tracking_keys", "gauge", "Keys of which clients hold copies.", |s| s.tracked[1]),
     ("tracking_items", "gauge", "Copies that clients hold: keys, each as often as it is held.", |s| {
@@ -447,6 +475,8 @@ impl MetricsBoard {
         self.opened(&mut text);
         self.space(&mut text);
         self.turns(&mut text);
+        self.denied(&mut text);
+        self.about(&mut text);
         self.process(&mut text);
         if let Some((watch, clock)) = &self.energy {
             let process = self.process.map(|ask| ask()).unwrap_or_default();
@@ -496,24 +526,6 @@ impl MetricsBoard {
         for (shard, watched) in self.watched.iter().enumerate() {
             let _ = writeln!(text, "{name}{{shard=\"{shard}\"}} {}", watched.heartbeat.turns());
         }
-    }
-
-    /// The process's own numbers, under Prometheus's usual names.
-    fn process(&self, text: &mut String) {
-        let Some(process) = self.process.map(|ask| ask()) else { return };
-        let cpu_us = process.user_us + process.system_us;
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "# HELP process_resident_memory_bytes Resident memory.\n\
-             # TYPE process_resident_memory_bytes gauge\n\
-             process_resident_memory_bytes {}\n\
-             # HELP process_cpu_seconds_total Processor time, user and system.\n\
-             # TYPE process_cpu_seconds_total counter\n\
-             process_cpu_seconds_total {}",
-            process.resident_bytes,
-            cpu_us as f64 / 1e6
-        );
     }
 
     fn stages(&self, text: &mut String) {

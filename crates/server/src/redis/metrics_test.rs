@@ -104,6 +104,45 @@ fn the_accounts_of_writing_and_the_process_are_told() {
 }
 
 #[test]
+fn refusals_errors_and_what_was_lost_are_told() {
+    let numbers = NewestNumbers::new(2);
+    let mut board = MetricsBoard::new(numbers.clone(), Arc::new(AtomicBool::new(true)))
+        .with_process(ProcessNumbers::default);
+    let mut text = || match board.answer(Page::Metrics) {
+        Answer::Fine(text) => text,
+        other => panic!("metrics are always given: {other:?}"),
+    };
+    assert!(!text().contains("tierstone_redo_log_lost"), "nobody knows before the store is open");
+    let transport =
+        Transport { refused: 1, over_input_limit: 2, over_output_limit: 3, bytes_received: 4, bytes_sent: 5 };
+    let snapshot = ShardSnapshot { transport, errors: 6, denied: [7, 8, 9, 10], ..ShardSnapshot::default() };
+    numbers.tell(ShardSnapshot { started_ms: 1_700_000_000_500, ..snapshot.clone() });
+    numbers.tell(ShardSnapshot { shard: 1, ..snapshot.clone() });
+    let told = text();
+    for line in [
+        "tierstone_rejected_connections_total{shard=\"0\"} 1",
+        "tierstone_input_limit_disconnections_total{shard=\"0\"} 2",
+        "tierstone_output_limit_disconnections_total{shard=\"1\"} 3",
+        "tierstone_received_bytes_total{shard=\"0\"} 4",
+        "tierstone_sent_bytes_total{shard=\"0\"} 5",
+        "tierstone_error_replies_total{shard=\"1\"} 6",
+        "tierstone_acl_denied_total{shard=\"0\",kind=\"auth\"} 7",
+        "tierstone_acl_denied_total{shard=\"1\",kind=\"channel\"} 10",
+        "tierstone_redo_log_lost 0",
+        concat!("tierstone_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        "process_start_time_seconds 1700000000.5",
+    ] {
+        assert!(told.lines().any(|other| other == line), "{line} is not in\n{told}");
+    }
+    let number = |name: &str| -> u64 {
+        told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap().parse().unwrap()
+    };
+    assert!((3..=number("process_max_fds")).contains(&number("process_open_fds")), "{told}");
+    numbers.tell(ShardSnapshot { shard: 1, is_redo_lost: true, ..snapshot });
+    assert!(text().contains("\ntierstone_redo_log_lost 1\n"));
+}
+
+#[test]
 fn joules_are_told_with_their_label() {
     let numbers = NewestNumbers::new(4);
     let process = || ProcessNumbers { resident_bytes: 7, user_us: 750_000, system_us: 250_000 };

@@ -1,7 +1,10 @@
-//! A node: the database, a driver thread for each shard, the HTTP door, and the end in good order.
+//! A node: the database, a driver thread for each shard, the HTTP door; `running` is its life after the start, and the
+//! end in good order.
 //!
 //! The node's own thread (whoever calls [`Node::run`]) owns the superblock: it makes changes of the
 //! numbered databases durable, tells every shard, and answers the client when all use the new map.
+
+mod running;
 
 use super::clients::ClientLedger;
 use super::energy::{self, EnergySettings};
@@ -21,21 +24,20 @@ use crate::mailbox::{MailSender, mailbox};
 use crate::settings::TransportSettings;
 use crate::tls::TlsSettings;
 use crate::wake::Waker;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use running::PendingChange;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 use tierstone::volume::VolumeHost;
-use tierstone::{Database, DatabaseOptions, NOTED_EVERY, RedoReport};
-use tierstone_base::{Clock, Error, ErrorKind, Result, ShardId, SystemClock};
+use tierstone::{Database, DatabaseOptions, RedoReport};
+use tierstone_base::{Clock, Result, ShardId, SystemClock};
 use tierstone_energy::Watch;
 use tierstone_engine::{Durability, Eviction, OpeningSeen};
 use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::Guarantee;
-use tierstone_store::{DatabaseMap, MapChange, TaskId};
 
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
@@ -200,15 +202,6 @@ impl StartReport {
     }
 }
 
-/// A map change that shards are taking over.
-#[derive(Debug)]
-struct PendingChange {
-    shard: ShardId,
-    task: TaskId,
-    version: u64,
-    missing: usize,
-}
-
 /// A running node.
 #[derive(Debug)]
 pub struct Node {
@@ -217,6 +210,8 @@ pub struct Node {
     http: Option<HttpServer>,
     shards: Vec<MailSender<ToShard>>,
     messages: Receiver<ToNode>,
+    /// Which shards' threads have ended: each is told once.
+    ends: Receiver<ShardId>,
     stop_sender: Sender<ToNode>,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
@@ -258,9 +253,8 @@ impl Node {
         let settings = &with_descriptors(settings.clone(), database.storage().files_max());
         let plans = database.take_plans();
         let count = plans.len();
-        let ready = Arc::new(AtomicBool::new(false));
-        let (node_sender, messages) = unbounded();
-        let snapshots = NewestNumbers::new(count);
+        let ((node_sender, messages), (end_sender, ends)) = (unbounded(), unbounded());
+        let (snapshots, ready) = (NewestNumbers::new(count), Arc::new(AtomicBool::new(false)));
         let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
         let http = start_http(settings, door, (snapshots.clone(), &ready, &heartbeats), (&watch, &database))?;
         let (mut starts, mut shards) = (Vec::new(), Vec::new());
@@ -286,6 +280,7 @@ impl Node {
             tls,
             shards: &shards,
             node: &node_sender,
+            ends: &end_sender,
             snapshots: &snapshots,
             serving: Arc::new(AtomicUsize::new(count)),
             clients: Arc::new(ClientLedger::new(count)),
@@ -294,13 +289,13 @@ impl Node {
         ready.store(true, Ordering::Release);
         let duration_us = clock.now().monotonic_us - started.monotonic_us;
         let report = start_report(&database, &drivers, reports, duration_us);
-        report.log();
         Ok(Node {
             database,
             drivers,
             http,
             shards,
             messages,
+            ends,
             stop_sender: node_sender,
             addresses,
             tls_addresses,
@@ -349,148 +344,6 @@ impl Node {
         move || {
             // Nobody listens only when the node has stopped already.
             let _ = sender.send(ToNode::Stop { at_once: false });
-        }
-    }
-
-    /// Serves until somebody stops the node, then ends it. Whether in good order: at once (`SHUTDOWN NOSAVE`) the store is left
-    /// as by a kill.
-    ///
-    /// # Errors
-    /// What a driver thread says, or a shard that has failed, or the last write of the superblock, or that a shard had not
-    /// come to its end within the time of a stop. The store is left as by a kill then: the next start recovers it.
-    pub fn run(mut self) -> Result<bool> {
-        let clock = SystemClock::new();
-        let mut noted_us = clock.now().monotonic_us;
-        let at_once = loop {
-            let since = Duration::from_micros(clock.now().monotonic_us - noted_us);
-            if since >= NOTED_EVERY {
-                noted_us = clock.now().monotonic_us;
-                self.note_segments();
-                continue;
-            }
-            match self.messages.recv_timeout(NOTED_EVERY - since) {
-                Ok(ToNode::Stop { at_once }) => break at_once,
-                Ok(message) => self.handle(message),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => unreachable!("the node holds a sender itself"),
-            }
-        };
-        self.ready.store(false, Ordering::Release);
-        tracing::info!(at_once, "stopping");
-        for driver in &self.drivers {
-            driver.stop_handle().stop();
-        }
-        let (mut first_error, mut is_unfinished) = (None, false);
-        for driver in self.drivers.drain(..) {
-            match driver.join() {
-                Ok(report) => is_unfinished |= report.is_service_unfinished,
-                Err(error) => drop(first_error.get_or_insert(error)),
-            }
-        }
-        if let Some(http) = self.http.take() {
-            http.driver.stop_handle().stop();
-            let _ = http.driver.join();
-        }
-        match first_error {
-            Some(error) => Err(error),
-            None if at_once => Ok(false),
-            // A store that is said to be closed has nothing left that a start looks for in logs.
-            None if is_unfinished => Err(Error::new(
-                ErrorKind::Retry,
-                "the store could not be closed within the stop-timeout and is left as by a kill: the next start recovers it",
-            )),
-            None => self.database.close().map(|()| true),
-        }
-    }
-
-    fn handle(&mut self, message: ToNode) {
-        match message {
-            ToNode::ChangeMap { shard, task, change } => self.change_map(shard, task, change),
-            ToNode::MapApplied { version } => self.map_applied(version),
-            ToNode::Setting { shard, name, value } => {
-                if name == "maxclients"
-                    && let Ok(most) = value.parse::<u64>()
-                {
-                    let files = self.database.storage().files_max();
-                    raise_descriptor_limit(most + files + DESCRIPTORS_BESIDE_CLIENTS);
-                }
-                // Values may be passwords.
-                tracing::info!(shard, name, "a client changed a setting");
-            }
-            ToNode::RewriteSettings { shard, task, changed } => {
-                let result = self.rewrite_settings(&changed);
-                self.tell(shard, ToShard::MapChanged { task, result });
-            }
-            ToNode::ReadUsers { shard, task } => {
-                let file = users_file::read(self.users_file.as_deref());
-                self.tell(shard, ToShard::UsersRead { task, file });
-            }
-            ToNode::WriteUsers { shard, task, bytes } => {
-                let result = users_file::write(self.users_file.as_deref(), &bytes);
-                self.tell(shard, ToShard::MapChanged { task, result });
-            }
-            ToNode::ReloadTls => self.reload_tls(),
-            told @ (ToNode::Rot { .. } | ToNode::Failed { .. } | ToNode::Evicted { .. }) => told.log(),
-            ToNode::Stop { .. } => unreachable!("handled by the loop"),
-        }
-    }
-
-    fn note_segments(&mut self) {
-        if let Err(error) = self.database.note_segments() {
-            // What fails here fails for the shards too, and they tell clients.
-            tracing::error!(%error, "the list of segments in use could not be written");
-        }
-    }
-
-    fn reload_tls(&self) {
-        match self.tls.load() {
-            Ok(config) => {
-                for shard in &self.shards {
-                    shard.send(&mut vec![ToShard::Tls(Arc::clone(&config))]);
-                }
-                tracing::info!("the files of TLS were read again");
-            }
-            Err(error) => tracing::error!(%error, "the files of TLS could not be read again"),
-        }
-    }
-
-    /// Writes changed settings into the settings file.
-    fn rewrite_settings(&self, changed: &[(String, String)]) -> Result<()> {
-        // A kind whose message clients get as it is.
-        let tell = |message: String| Error::new(ErrorKind::Retry, message);
-        match &self.settings_file {
-            None => Err(tell("The server is running without a config file".into())),
-            Some(file) => file
-                .rewrite(changed)
-                .map_err(|error| tell(format!("Rewriting config file: {}", error.message()))),
-        }
-    }
-
-    fn change_map(&mut self, shard: ShardId, task: TaskId, change: MapChange) {
-        let mut map: DatabaseMap = self.database.facts().map.clone();
-        let changed = map.change(change).and_then(|()| self.database.change_map(map.clone()));
-        if let Err(error) = changed {
-            self.tell(shard, ToShard::MapChanged { task, result: Err(error) });
-            return;
-        }
-        self.pending.push(PendingChange { shard, task, version: map.version, missing: self.shards.len() });
-        for sender in &self.shards {
-            sender.send(&mut vec![ToShard::Map(map.clone())]);
-        }
-    }
-
-    fn map_applied(&mut self, version: u64) {
-        let Some(place) = self.pending.iter().position(|pending| pending.version == version) else { return };
-        self.pending[place].missing -= 1;
-        if self.pending[place].missing == 0 {
-            let done = self.pending.remove(place);
-            self.tell(done.shard, ToShard::MapChanged { task: done.task, result: Ok(()) });
-        }
-    }
-
-    fn tell(&self, shard: ShardId, message: ToShard) {
-        if let Some(sender) = self.shards.get(usize::from(shard)) {
-            sender.send(&mut vec![message]);
         }
     }
 }
@@ -569,13 +422,14 @@ fn start_http(
     http::serve_on(door, Box::new(provider)).map(Some)
 }
 
+/// What starting found, told to the log.
 fn start_report(
     database: &Database,
     drivers: &[DriverHandle],
     shards: Vec<BuildReport>,
     duration_us: u64,
 ) -> StartReport {
-    StartReport {
+    let report = StartReport {
         open: database.report().clone(),
         shards,
         databases: database.facts().map.databases(),
@@ -584,5 +438,7 @@ fn start_report(
         redo: database.redo().cloned(),
         durable_method: database.durable_method().to_owned(),
         driver: drivers.first().map(|driver| format!("{:?}", driver.kind())).unwrap_or_default(),
-    }
+    };
+    report.log();
+    report
 }

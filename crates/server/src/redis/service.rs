@@ -27,6 +27,7 @@ use crate::service::{ConnectionId, ConnectionMemory, Peer, Received, Service, Wa
 use crate::settings::TransportChange;
 use crossbeam_channel::Sender;
 use evict::Eviction;
+pub(super) use rounds::Serving;
 use rounds::transport_of;
 pub use rounds::{HEARTBEAT_INTERVAL_US, Heartbeat};
 use rustls::ServerConfig;
@@ -119,12 +120,11 @@ pub struct RedisService<E> {
     /// Requests carried out when the numbers were told last.
     told_commands: u64,
     told_failure: bool,
-    serving: Arc<AtomicUsize>,
+    serving: Serving,
     stop_patience_us: u64,
     /// When the engine is shut at the latest, once the shard is stopping.
     stop_by_us: Option<u64>,
     stop_check_due_us: u64,
-    has_left: bool,
     shut: bool,
     heartbeat: Option<Heartbeat>,
     heartbeat_due_us: u64,
@@ -208,11 +208,10 @@ impl<E: Engine> RedisService<E> {
             snapshot_due_us: 0,
             told_commands: u64::MAX,
             told_failure: false,
-            serving: parts.serving,
+            serving: Serving::new(parts.serving),
             stop_patience_us: parts.stop_patience_us,
             stop_by_us: None,
             stop_check_due_us: 0,
-            has_left: false,
             shut: false,
             heartbeat: parts.heartbeat,
             heartbeat_due_us: 0,

@@ -433,3 +433,20 @@ fn who_takes_back_who_he_is_has_the_limits_of_a_stranger_again() {
     assert_eq!(ask(&mut driver, client, "RESET"), "+RESET\r\n");
     assert_eq!(ask(&mut driver, client, &long), "-ERR Protocol error: unauthenticated bulk length\r\n");
 }
+
+#[test]
+fn a_shard_that_ends_in_whatever_way_gives_its_place_up_once() {
+    let all = Arc::new(AtomicUsize::new(3));
+    let count = || all.load(std::sync::atomic::Ordering::Acquire);
+    let mut left = Serving::new(Arc::clone(&all));
+    left.leave();
+    left.leave();
+    drop(left);
+    assert_eq!(count(), 2);
+    let passed = Serving::new(Arc::clone(&all)).pass_on();
+    assert_eq!(count(), 2);
+    let lost = Serving::new(passed);
+    assert!(lost.is_anybody_there());
+    drop(lost);
+    assert_eq!(count(), 1);
+}

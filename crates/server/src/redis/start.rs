@@ -5,7 +5,7 @@ use super::lobby::{Lobby, LobbyFacts, PATIENCE};
 use super::mail::{ToNode, ToShard};
 use super::metrics::NewestNumbers;
 use super::node::NodeSettings;
-use super::service::{Heartbeat, RedisService, ServiceParts};
+use super::service::{Heartbeat, RedisService, ServiceParts, Serving};
 use crate::driver::{DriverBuilder, DriverHandle, Parts};
 use crate::listen::Listener;
 use crate::mailbox::{MailReceiver, MailSender};
@@ -54,6 +54,8 @@ pub(super) struct Common<'a> {
     pub tls: Option<Arc<ServerConfig>>,
     pub shards: &'a [MailSender<ToShard>],
     pub node: &'a Sender<ToNode>,
+    /// Where it is told that a shard's thread has ended.
+    pub ends: &'a Sender<ShardId>,
     pub snapshots: &'a NewestNumbers,
     pub serving: Arc<AtomicUsize>,
     pub clients: Arc<ClientLedger>,
@@ -112,9 +114,12 @@ pub(super) fn start_shards(
     match first_error {
         None => Ok((drivers, reports)),
         Some(error) => {
-            for driver in drivers {
+            // All of them first: each waits for the others' connections.
+            for driver in &drivers {
                 driver.stop_handle().stop();
-                let _ = driver.join();
+            }
+            for driver in drivers {
+                let _ = driver.outcome();
             }
             Err(error)
         }
@@ -198,17 +203,22 @@ fn start_shard(
     let transport = transport_of(&common.settings.transport, part_bytes);
     let buffer_bytes_max = transport.buffer_bytes_max;
     let (shards, node) = (common.shards.to_vec(), common.node.clone());
-    let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
+    let (snapshots, serving) = (common.snapshots.clone(), Serving::new(Arc::clone(&common.serving)));
     let clients = Arc::clone(&common.clients);
     let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
     let cpu = common.settings.pin.then_some(usize::from(shard));
     let (backend, measure_cpu) = (common.settings.database.backend, common.settings.database.measure_cpu);
     let lobby = Arc::clone(lobby);
     let (report_sender, report) = bounded(1);
+    let ends = common.ends.clone();
     let driver = DriverBuilder::new(format!("shard-{shard}"), transport, waker)
         .listeners(listeners)
         .cpu(cpu)
         .tls(common.tls.clone())
+        .on_end(move || {
+            // Nobody listens only when the node has not come about.
+            let _ = ends.send(shard);
+        })
         .spawn(move || {
             // Made here: a ring belongs to the thread that uses it.
             let mut device = storage.device(method)?;
@@ -230,27 +240,31 @@ fn start_shard(
                 limits: RequestLimits::default(),
                 buffer_bytes_max,
                 clients,
-                serving,
+                serving: serving.pass_on(),
                 stop_patience_us,
                 heartbeat,
             };
-            // The driver's own ring does the work of the files, unless somebody wants threads for it.
-            let device = match (storage, backend) {
-                (Storage::Files(store), FileBackend::Auto | FileBackend::IoUring) => {
-                    Device::Files { store, method }
-                }
-                // The engine asks nothing of a device.
-                (Storage::Nvm(_), _) => Device::None,
-                (storage, _) => Device::Own(Box::new(storage.device(method)?)),
-            };
+            let service = RedisService::new(parts);
+            let device = device_of(storage, backend, method)?;
             // The doors are the shard's from here on.
             lobby.close();
-            Ok(Parts { service: RedisService::new(parts), device })
+            Ok(Parts { service, device })
         })?;
     let report = report
         .recv()
         .map_err(|_| Error::new(ErrorKind::Retry, "a shard's thread ended before it reported"))?;
     Ok((driver, report))
+}
+
+/// What a shard's thread gives its file requests to.
+fn device_of(storage: Storage, backend: FileBackend, method: DurableMethod) -> Result<Device> {
+    Ok(match (storage, backend) {
+        // The driver's own ring does the work of the files, unless somebody wants threads for it.
+        (Storage::Files(store), FileBackend::Auto | FileBackend::IoUring) => Device::Files { store, method },
+        // The engine asks nothing of a device.
+        (Storage::Nvm(_), _) => Device::None,
+        (storage, _) => Device::Own(Box::new(storage.device(method)?)),
+    })
 }
 
 /// The settings of a shard's sockets: their buffers have bounds, by default `part_bytes`.

@@ -1,11 +1,13 @@
 //! The files of a backup in a directory, as the steps that make them durable.
 //!
 //! The writer gives the order of the steps ([`super::directory`]); what each of them promises is written here. Tests put
-//! files in their place that lose power.
+//! files in their place that lose power. A backup holds everything: only the owner reads what is made for it.
 
 use super::directory::{FRAMES_FILE, MANIFEST_FILE, NEW_MANIFEST_FILE};
-use std::fs::File;
+use crate::replace::create_private;
+use std::fs::{DirBuilder, File};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
 
@@ -43,7 +45,7 @@ pub(super) struct DirectoryFiles {
 }
 
 impl DirectoryFiles {
-    /// In `path`, which is made if there is none.
+    /// In `path`, which is made if there is none, as are the directories above it; those that are there keep their rights.
     ///
     /// # Errors
     /// `InvalidInput`: there is a backup in it, whole or not. Others: what the file system says.
@@ -55,12 +57,13 @@ impl DirectoryFiles {
             _ => PathBuf::from("."),
         };
         let holders = made.into_iter().map(holder_of).collect();
-        std::fs::create_dir_all(path)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         if [FRAMES_FILE, MANIFEST_FILE].iter().any(|name| path.join(name).exists()) {
             let message = format!("there is a backup in {} already, or a part of one", path.display());
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
-        let frames = File::options().write(true).create_new(true).open(path.join(FRAMES_FILE))?;
+        let mut options = File::options();
+        let frames = options.write(true).create_new(true).mode(0o600).open(path.join(FRAMES_FILE))?;
         Ok(DirectoryFiles { path: path.to_path_buf(), holders, frames: BufWriter::new(frames) })
     }
 }
@@ -76,7 +79,7 @@ impl BackupFiles for DirectoryFiles {
     }
 
     fn write_manifest(&mut self, bytes: &[u8]) -> Result<()> {
-        Ok(std::fs::write(self.path.join(NEW_MANIFEST_FILE), bytes)?)
+        Ok(create_private(&self.path.join(NEW_MANIFEST_FILE))?.write_all(bytes)?)
     }
 
     fn sync_manifest(&mut self) -> Result<()> {
@@ -95,3 +98,7 @@ impl BackupFiles for DirectoryFiles {
         self.holders.iter().try_for_each(|holder| Ok(File::open(holder)?.sync_all()?))
     }
 }
+
+#[cfg(test)]
+#[path = "files_test.rs"]
+mod files_test;

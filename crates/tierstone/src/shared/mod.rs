@@ -100,6 +100,8 @@ struct Inner {
 #[derive(Debug)]
 struct Running {
     threads: Vec<JoinHandle<()>>,
+    /// Shards that are shut, and whose threads have ended: a close that failed elsewhere comes again.
+    shut: Vec<bool>,
     database: Database,
     /// The thread that keeps the list of segments ends when this does.
     _keeper: Sender<()>,
@@ -196,7 +198,12 @@ impl SharedStore {
             ready.push(built);
         }
         let (keeper, keeps) = crossbeam_channel::bounded(0);
-        inner.running = Arc::new(Mutex::new(Some(Running { threads, database, _keeper: keeper })));
+        inner.running = Arc::new(Mutex::new(Some(Running {
+            shut: vec![false; threads.len()],
+            threads,
+            database,
+            _keeper: keeper,
+        })));
         keep_list(Arc::clone(&inner.running), keeps)?;
         Ok((SharedStore { inner: Arc::new(inner) }, Opening { ready }))
     }
@@ -408,10 +415,17 @@ impl SharedStore {
     pub fn close(&self) -> Result<()> {
         let running = self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut running) = running else { return Err(closed()) };
-        let answers = self.inner.ask_all(|reply| Message::Close { reply });
+        let left: Vec<usize> = (0..running.shut.len()).filter(|shard| !running.shut[*shard]).collect();
+        let close = |shard: &usize| self.inner.ask(*shard as u16, |reply| Message::Close { reply });
+        let answers: Vec<Answer<()>> = left.iter().map(close).collect();
         // Every shard is waited for, whatever happened to the others.
-        let shut = answers.into_iter().map(Answer::wait).fold(Ok(()), Result::and);
-        if let Err(error) = shut {
+        let mut all = Ok(());
+        for (shard, answer) in left.into_iter().zip(answers) {
+            let shut = answer.wait();
+            running.shut[shard] = shut.is_ok();
+            all = all.and(shut);
+        }
+        if let Err(error) = all {
             *self.inner.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
             return Err(error);
         }

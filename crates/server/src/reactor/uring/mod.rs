@@ -13,33 +13,38 @@
 //! 3. A socket is closed, and its index free, when neither its receive nor a send is under way.
 //! 4. While memory is short a receive takes one buffer and ends. A multishot one fills dozens of buffers for
 //!    one connection before the turn hears of the first, and so before it can be paused.
+//! 5. A receive that was started, or brought something and goes on, is looked after until its socket was seen with nothing to
+//!    receive: the kernel forgets some (`suspects.rs`).
 
+mod accepts;
 mod buffers;
 mod ring;
 mod sends;
+mod suspects;
 mod teardown;
 
 use super::{Device, Reactor, Sending, WakingDevice};
-use crate::listen::{Listener, peer_of};
+use crate::listen::Listener;
 use crate::service::Service;
 use crate::settings::TransportSettings;
-use crate::turn::{Admission, Flow, Turn};
+use crate::turn::{Flow, Turn};
 use crate::wake::Waker;
+use accepts::ACCEPT_REST_US;
 use buffers::{GROUP, ReceiveBuffers};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use ring::{ACCEPT, CANCEL, DEVICE_WAKE, FILES, QUICK_SEND, RECEIVE, SLOW_SEND, WAKE, make_ring, user_data};
+use ring::{
+    ACCEPT, CANCEL, DEVICE_WAKE, FILES, QUICK_SEND, RECEIVE, SLOW_SEND, WAKE, is_passing, make_ring,
+    user_data,
+};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use suspects::Suspects;
 use tierstone_base::{Error, Result};
 use tierstone_media::file::UringFiles;
 use tierstone_media::{IoCompletion, IoRequest, Wait};
 
 const POLL_IN: u32 = libc::POLLIN as u32;
-/// How long an accept rests that found no descriptor, and nobody to turn away, in microseconds: the kernel says that none is
-/// left whether or not somebody comes, and so as often as it is asked.
-const ACCEPT_REST_US: u64 = 100_000;
-
 #[derive(Default)]
 struct UringSocket {
     socket: Option<OwnedFd>,
@@ -50,6 +55,10 @@ struct UringSocket {
     is_paused: bool,
     /// In `rearm`.
     is_rearming: bool,
+    /// In `suspects`.
+    is_suspect: bool,
+    /// Seen to be broken: what is left to receive is taken one buffer at a time.
+    is_broken: bool,
     is_closing: bool,
     /// The buffer that is being sent, and how much of it the kernel has taken for sure.
     sending: Option<(Vec<u8>, usize)>,
@@ -89,6 +98,13 @@ pub(crate) struct UringReactor {
     /// Our own entries (not quick sends, not cancellations) whose last completion has not come.
     under_way: usize,
     waker: Waker,
+    /// Sockets whose receive is looked after (invariant 5).
+    suspects: Suspects,
+    /// Why an entry was dropped: nothing goes on after it.
+    failure: Option<Error>,
+    /// The kernel is not entered any more, as if it refused.
+    #[cfg(test)]
+    is_entering_refused: bool,
 }
 
 impl UringReactor {
@@ -137,6 +153,10 @@ impl UringReactor {
             seen: Vec::new(),
             under_way: 0,
             waker,
+            suspects: Suspects::default(),
+            failure: None,
+            #[cfg(test)]
+            is_entering_refused: false,
         };
         for listener in &reactor.listeners {
             // A listener that does not block would make the kernel answer "nobody there".
@@ -159,7 +179,20 @@ impl UringReactor {
         self.push(entry.user_data(user_data(kind, 0)));
     }
 
-    /// Queues an entry; enters the kernel first when the queue is full.
+    /// Hands the kernel what is queued, and waits for `wanted` completions, for `span` at most.
+    fn enter(&self, wanted: usize, span: Option<&Timespec>) -> std::io::Result<usize> {
+        #[cfg(test)]
+        if self.is_entering_refused {
+            return Err(std::io::Error::from_raw_os_error(libc::EPERM));
+        }
+        match span {
+            None => self.ring.submitter().submit_and_wait(wanted),
+            Some(span) => self.ring.submitter().submit_with_args(wanted, &SubmitArgs::new().timespec(span)),
+        }
+    }
+
+    /// Queues an entry; enters the kernel first when the queue is full. Where that fails for good the entry is dropped, and
+    /// the next wait tells why.
     fn push(&mut self, entry: squeue::Entry) {
         loop {
             // SAFETY: what the entry points to (a buffer of `sending`, nothing otherwise) stays in
@@ -167,10 +200,12 @@ impl UringReactor {
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            if let Err(error) = self.ring.submit() {
-                match error.raw_os_error() {
-                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => self.collect(),
-                    _ => unreachable!("io_uring refuses a full queue: {error}"),
+            match self.enter(0, None) {
+                Ok(_) => {}
+                Err(error) if is_passing(&error) => self.collect(),
+                Err(error) => {
+                    self.failure.get_or_insert_with(|| Error::from(error).context("io_uring_enter"));
+                    return;
                 }
             }
         }
@@ -179,19 +214,6 @@ impl UringReactor {
     /// Copies completions out of the ring.
     fn collect(&mut self) {
         self.seen.extend(self.ring.completion());
-    }
-
-    fn start_accepts(&mut self) {
-        while let Some(index) = self.rearm_accept.pop() {
-            self.start_accept(index);
-        }
-    }
-
-    fn start_accept(&mut self, index: u32) {
-        let Some(listener) = self.listeners.get(index as usize) else { return };
-        let entry = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
-        self.under_way += 1;
-        self.push(entry.user_data(user_data(ACCEPT, index)));
     }
 
     fn start_receive(&mut self, index: u32) {
@@ -204,7 +226,8 @@ impl UringReactor {
         socket.is_receiving = true;
         socket.is_cancelled = false;
         self.under_way += 1;
-        let entry = if self.is_sparing {
+        self.suspects.add(index, socket);
+        let entry = if self.is_sparing || socket.is_broken {
             let len = self.buffers.buffer_bytes() as u32;
             let one = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), len).buf_group(GROUP);
             one.build().flags(squeue::Flags::BUFFER_SELECT)
@@ -250,56 +273,6 @@ impl UringReactor {
         }
     }
 
-    fn accepted<S: Service>(&mut self, entry: &cqueue::Entry, turn: &mut Turn<S>) {
-        let index = entry.user_data() as u32;
-        let (result, mut finds_nobody) = (entry.result(), false);
-        if result >= 0 {
-            // SAFETY: the kernel has just given this descriptor to us alone.
-            let socket = unsafe { OwnedFd::from_raw_fd(result) };
-            let is_sealed = self.listeners.get(index as usize).is_some_and(Listener::is_sealed);
-            self.welcome(socket, is_sealed, turn);
-        } else if matches!(-result, libc::EMFILE | libc::ENFILE)
-            && let Some(listener) = self.listeners.get_mut(index as usize)
-        {
-            finds_nobody = !listener.turn_one_away();
-            let _ = listener.set_nonblocking(false);
-        }
-        if cqueue::more(entry.flags()) {
-            return;
-        }
-        self.under_way -= 1;
-        if self.is_listening && finds_nobody {
-            self.resting_accept.push(index);
-            self.accept_at_us = turn.now.monotonic_us + ACCEPT_REST_US;
-        } else if self.is_listening {
-            self.rearm_accept.push(index);
-        }
-    }
-
-    fn welcome<S: Service>(&mut self, socket: OwnedFd, is_sealed: bool, turn: &mut Turn<S>) {
-        let Some(peer) = peer_of(&socket) else { return };
-        let index = match self.free.last() {
-            Some(index) => *index,
-            None => self.sockets.len() as u32,
-        };
-        match turn.accepted(index, &peer, is_sealed) {
-            Admission::Open => {
-                let socket = UringSocket { socket: Some(socket), ..UringSocket::default() };
-                if self.free.pop().is_some() {
-                    self.sockets[index as usize] = socket;
-                } else {
-                    self.sockets.push(socket);
-                }
-                self.start_receive(index);
-            }
-            Admission::Refuse(farewell) => {
-                use rustix::net::SendFlags;
-                // As far as it goes: the client is not wanted.
-                let _ = rustix::net::send(&socket, &farewell, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-            }
-        }
-    }
-
     fn received<S: Service>(&mut self, entry: &cqueue::Entry, turn: &mut Turn<S>) {
         let index = entry.user_data() as u32;
         let result = entry.result();
@@ -320,6 +293,9 @@ impl UringReactor {
                 turn.received(index, self.buffers.bytes(id, result as usize))
             };
             self.buffers.give(id);
+            if !is_last && let Some(socket) = self.sockets.get_mut(index as usize) {
+                self.suspects.add(index, socket);
+            }
             match flow {
                 Flow::Pause => self.pause_receive(index),
                 // It came before the cancellation of a receive that is wanted again by now.
@@ -434,6 +410,9 @@ impl UringReactor {
 
 impl Reactor for UringReactor {
     fn wait(&mut self, timeout_us: Option<u64>) -> Result<()> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
         self.push_files();
         // Of those that rested until a socket was closed.
         self.start_accepts();
@@ -445,18 +424,12 @@ impl Reactor for UringReactor {
             timeout_us = Some(0);
         }
         loop {
-            let result = match timeout_us {
-                None => self.ring.submit_and_wait(1),
-                Some(us) => {
-                    let span = Timespec::new().sec(us / 1_000_000).nsec((us % 1_000_000) as u32 * 1_000);
-                    self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&span))
-                }
-            };
-            if let Err(error) = result {
-                match error.raw_os_error() {
-                    Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {}
-                    _ => return Err(Error::from(error).context("io_uring_enter")),
-                }
+            let span = timeout_us
+                .map(|us| Timespec::new().sec(us / 1_000_000).nsec((us % 1_000_000) as u32 * 1_000));
+            if let Err(error) = self.enter(1, span.as_ref())
+                && !is_passing(&error)
+            {
+                return Err(Error::from(error).context("io_uring_enter"));
             }
             self.collect();
             // A submission that was cut short goes on, without sleeping on what it left behind.
@@ -468,6 +441,8 @@ impl Reactor for UringReactor {
     }
 
     fn dispatch<S: Service>(&mut self, turn: &mut Turn<S>) {
+        // First: what is started in this turn is not with the kernel yet.
+        self.look_at_suspects(turn.now.monotonic_us);
         let mut seen = std::mem::take(&mut self.seen);
         for entry in &seen {
             if entry.user_data() >> 56 == u64::from(QUICK_SEND) {
@@ -564,3 +539,7 @@ impl Reactor for UringReactor {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "uring_test.rs"]
+mod uring_test;

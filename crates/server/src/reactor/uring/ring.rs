@@ -24,6 +24,12 @@ pub(super) fn user_data(kind: u8, index: u32) -> u64 {
     u64::from(kind) << 56 | u64::from(index)
 }
 
+/// Whether an entry into the kernel that failed in this way may go well the next time.
+pub(super) fn is_passing(error: &std::io::Error) -> bool {
+    let passing = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
+}
+
 /// A ring with what this reactor needs (Linux 6.1).
 pub(super) fn make_ring() -> Result<IoUring> {
     let ring = IoUring::builder()

@@ -1,9 +1,9 @@
 //! The end of a reactor: the kernel lets go of every buffer first, or the buffers stay for ever.
 
-use super::ring::{ACCEPT, CANCEL, DEVICE_WAKE, FILES, RECEIVE, SLOW_SEND, WAKE, user_data};
+use super::ring::{ACCEPT, CANCEL, DEVICE_WAKE, FILES, RECEIVE, SLOW_SEND, WAKE, is_passing, user_data};
 use super::{UringFile, UringReactor};
 use crate::reactor::Reactor;
-use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::types::Timespec;
 use io_uring::{cqueue, opcode};
 use std::mem::ManuallyDrop;
 use tierstone_base::{Clock, SystemClock};
@@ -35,7 +35,8 @@ impl Drop for UringReactor {
 }
 
 impl UringReactor {
-    /// Cancels everything of ours and waits until the kernel is done; false when it takes too long.
+    /// Cancels everything of ours and waits until the kernel is done; false when it takes too long, or the kernel is not
+    /// entered any more.
     fn quiesce(&mut self) -> bool {
         for index in 0..self.sockets.len() as u32 {
             self.close(index);
@@ -46,7 +47,8 @@ impl UringReactor {
         self.end_polls();
         let clock = SystemClock::new();
         let until_us = clock.now().monotonic_us + DROP_PATIENCE_US;
-        while clock.now().monotonic_us < until_us {
+        // An entry that was dropped has no completion.
+        while self.failure.is_none() && clock.now().monotonic_us < until_us {
             let expected = match &*self.device {
                 UringFile::Shared(files) => files.expected(),
                 _ => 0,
@@ -55,12 +57,16 @@ impl UringReactor {
                 return true;
             }
             let span = Timespec::new().nsec(100_000_000);
-            // Whatever it says, completions are looked at and the loop is bounded.
-            let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&span));
+            // Unless it refuses for good, completions are looked at, and the loop is bounded.
+            if self.enter(1, Some(&span)).is_err_and(|error| !is_passing(&error)) {
+                return false;
+            }
             self.collect();
             if self.seen.is_empty() {
                 // A poll whose descriptor becomes ready as it is removed may stay armed, whatever the removal says.
                 self.end_polls();
+                // And a receive may not hear that its socket was shut.
+                (0..self.sockets.len() as u32).for_each(|index| self.cancel_receive(index));
             }
             for entry in std::mem::take(&mut self.seen) {
                 match (entry.user_data() >> 56) as u8 {
@@ -79,7 +85,7 @@ impl UringReactor {
         false
     }
 
-    fn end_polls(&mut self) {
+    pub(super) fn end_polls(&mut self) {
         for kind in [WAKE, DEVICE_WAKE] {
             let entry = opcode::PollRemove::new(user_data(kind, 0)).build();
             self.push(entry.user_data(user_data(CANCEL, 0)));

@@ -99,7 +99,8 @@ impl<E: Engine> RedisService<E> {
             return ConnectionMemory::default();
         }
         let memory = self.executor.client_memory(connection.name);
-        ConnectionMemory { bytes: memory.bytes as usize, is_kept: memory.is_kept }
+        let bytes = memory.bytes as usize + connection.incoming_bytes();
+        ConnectionMemory { bytes, is_kept: memory.is_kept }
     }
 
     /// The client that is to be closed now, if any.

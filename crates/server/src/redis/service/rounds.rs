@@ -6,7 +6,7 @@ use super::{RedisConnection, RedisService};
 use crate::connections::Connections;
 use crate::driver::DriverReport;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tierstone_base::Now;
 use tierstone_engine::{Engine, Health};
 use tierstone_redis::control::Transport;
@@ -35,6 +35,46 @@ impl Heartbeat {
     }
 }
 
+/// A shard's place among those that have connections, or are not stopping: given up once, when it has none any more, or its
+/// thread ends before.
+#[derive(Debug)]
+pub(in super::super) struct Serving {
+    all: Arc<AtomicUsize>,
+    has_left: bool,
+}
+
+impl Serving {
+    /// The place of one of those that `all` counts already.
+    pub fn new(all: Arc<AtomicUsize>) -> Self {
+        Serving { all, has_left: false }
+    }
+
+    /// Gives the place up.
+    pub fn leave(&mut self) {
+        if !self.has_left {
+            self.has_left = true;
+            self.all.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether some shard may still have connections.
+    pub fn is_anybody_there(&self) -> bool {
+        self.all.load(Ordering::Acquire) > 0
+    }
+
+    /// What it is a place among, which goes on counting it.
+    pub fn pass_on(mut self) -> Arc<AtomicUsize> {
+        self.has_left = true;
+        Arc::clone(&self.all)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
 impl<E: Engine> RedisService<E> {
     /// Shuts the engine of a stopping shard when nobody needs it any more.
     pub(super) fn go_on_stopping(&mut self, now: Now, is_deserted: bool) {
@@ -42,11 +82,11 @@ impl<E: Engine> RedisService<E> {
         self.stop_check_due_us = now.monotonic_us + STOP_CHECK_INTERVAL_US;
         // A shut engine refuses to take back its part of a refused batch; the part would never be decided.
         let has_batches = self.executor.has_batches();
-        if is_deserted && !has_batches && !self.has_left {
-            self.has_left = true;
-            self.serving.fetch_sub(1, Ordering::AcqRel);
+        if is_deserted && !has_batches {
+            self.serving.leave();
         }
-        let is_needed = !self.has_left || has_batches || self.serving.load(Ordering::Acquire) > 0;
+        // Where somebody is there, it may be this one.
+        let is_needed = has_batches || self.serving.is_anybody_there();
         if !self.shut && (!is_needed || now.monotonic_us >= stop_by_us) {
             self.shut = true;
             self.executor.shard_mut().engine_mut().shut();
