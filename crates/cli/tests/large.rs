@@ -424,7 +424,10 @@ fn short_values_of_a_request_beside_long_ones_are_counted_and_bounded() {
     large.extend([MIB + 1, MIB, 2 * MIB, 1]);
     plain.output.write_all(&mset(large.len(), &large)).expect("it is sent");
     let refused = plain.line();
-    assert!(refused.starts_with("-OOM the arguments of the request take too much memory"), "{refused}");
+    assert!(
+        refused.starts_with("-OOM ") && refused.contains("arguments of the request take too"),
+        "{refused}"
+    );
     assert_eq!(plain.get("key 0"), Some((0, MIB)), "nothing of it was done");
     assert_eq!(plain.get("key 6"), None);
     // Those that never end hold their part of the bound, and no more, until they go.

@@ -337,8 +337,6 @@ impl<E: Engine> Executor<E> {
         }
         match ran {
             Ran::Retry => {
-                // While it holds old records, what cleaning gains cannot be given to it.
-                self.shard.release(&mut task.tokens);
                 task.state = State::Retry;
                 self.retries.add(id);
             }
