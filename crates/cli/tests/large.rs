@@ -435,7 +435,8 @@ fn short_values_of_a_request_beside_long_ones_are_counted_and_bounded() {
     let mut others: Vec<Plain> = (0..8).map(|_| Plain::new(&server)).collect();
     for other in &mut others {
         other.output.write_all(&half).expect("it is sent");
-        other.output.write_all(b"$5\r\nthird\r\n$1048577\r\nxx").expect("it is sent");
+        other.output.write_all(b"$5\r\nthird\r\n$1048577\r\n").expect("it is sent");
+        other.output.write_all(&[b'x'; 200_000]).expect("it is sent");
     }
     let clock = SystemClock::new();
     let until_us = clock.now().monotonic_us + PATIENCE.as_micros() as u64;
