@@ -4,18 +4,16 @@
 use crate::common;
 use crate::common::lives::{Mix, Plan};
 use crate::common::sampling::{caught, sampled_in_scopes};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::{Choices, Mutations, SurvivorSettings};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, RedoMemory};
+use tierstone_media::Wait;
 use tierstone_media::region::{Region, WordRegion};
-use tierstone_media::sim::{SimDevice, SimMedium};
-use tierstone_media::{Guarantee, Wait};
+use tierstone_media::sim::{Killed, SimDevice, SimMedium, until_killed};
 
 const REDO_BYTES: u64 = 96 << 10;
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
@@ -496,59 +494,6 @@ fn what_takes_a_batch_back_waits_until_the_device_has_the_batch_before() {
     assert_eq!(torn, [new, old], "the mutation is not caught");
 }
 
-/// A process that is killed before a write-back or a fence of its region, when so many have come: what it stored stays, durable
-/// or not.
-struct Killed {
-    region: Arc<WordRegion>,
-    left: AtomicU64,
-}
-
-/// What the death of the process unwinds with.
-struct Death;
-
-impl Killed {
-    fn pass(&self) {
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            resume_unwind(Box::new(Death));
-        }
-    }
-}
-
-impl Region for Killed {
-    fn bytes(&self) -> u64 {
-        self.region.bytes()
-    }
-    fn guarantee(&self) -> Guarantee {
-        self.region.guarantee()
-    }
-    fn load_word(&self, at: u64) -> u64 {
-        self.region.load_word(at)
-    }
-    fn store_word(&self, at: u64, value: u64) {
-        self.region.store_word(at, value);
-    }
-    fn compare_exchange_word(&self, at: u64, expected: u64, new: u64) -> Result<u64, u64> {
-        self.region.compare_exchange_word(at, expected, new)
-    }
-    fn load(&self, at: u64, into: &mut [u8]) {
-        self.region.load(at, into);
-    }
-    fn store(&self, at: u64, new: &[u8]) {
-        self.region.store(at, new);
-    }
-    fn store_streaming(&self, at: u64, new: &[u8]) {
-        self.region.store_streaming(at, new);
-    }
-    fn write_back(&self, at: u64, bytes: u64) {
-        self.pass();
-        self.region.write_back(at, bytes);
-    }
-    fn fence(&self) -> tierstone_base::Result<()> {
-        self.pass();
-        self.region.fence()
-    }
-}
-
 /// Opens a store and kills the process before the write-back or fence of number `point`. Whether it came so far.
 fn killed_while_opened(
     medium: &SimMedium,
@@ -556,18 +501,14 @@ fn killed_while_opened(
     point: u64,
     mutations: &Mutations,
 ) -> bool {
-    let killed = Killed { region: Arc::clone(region), left: AtomicU64::new(1 + point) };
-    let redo = Some(RedoMemory::new(Arc::new(killed)));
+    let killable = Killed::over(Arc::clone(region));
+    killable.kill_before(point);
+    let redo = Some(RedoMemory::new(killable));
     let settings = OpenSettings { redo, mutations: mutations.clone(), ..common::small_settings() };
-    let lived = catch_unwind(AssertUnwindSafe(|| {
-        drop(tierstone_logstore::open(&mut medium.device(), &settings).unwrap())
-    }));
+    let was_killed =
+        until_killed(|| drop(tierstone_logstore::open(&mut medium.device(), &settings).unwrap()));
     medium.kill_process();
-    match lived {
-        Ok(()) => false,
-        Err(payload) if payload.is::<Death>() => true,
-        Err(payload) => resume_unwind(payload),
-    }
+    was_killed
 }
 
 /// An opening replays a region, makes it void, and its process is killed before that is written back; the next one finds it void,

@@ -1,7 +1,6 @@
 //! What a process has stored and not written back when it is killed is there for the next one, and gone with the power: an
 //! opening makes durable what it finds before it relies on it.
 
-use crate::common::killed::{Killed, until_killed};
 use crate::common::{
     Store, cut_while_opened, log_begins, machine, machine_of, open_all, small_settings, table_and_data,
     word_at,
@@ -11,7 +10,7 @@ use tierstone_base::KeyspaceId;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore};
 use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
 use tierstone_media::Wait;
-use tierstone_media::sim::{SimMachine, WordMachine, set_processor};
+use tierstone_media::sim::{Killed, SimMachine, WordMachine, set_processor, until_killed};
 use tierstone_pmstore::OpenSettings;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
@@ -25,8 +24,8 @@ fn with(mutations: &Mutations) -> OpenSettings {
     OpenSettings { mutations: mutations.clone(), ..small_settings() }
 }
 
-fn open_killable(machine: &SimMachine<8>, settings: &OpenSettings) -> (Arc<Killed>, Vec<Store>) {
-    let region = Killed::of(machine);
+fn open_killable(machine: &SimMachine<8>, settings: &OpenSettings) -> (Arc<Killed<8>>, Vec<Store>) {
+    let region = Killed::over(Arc::new(machine.region()));
     let (stores, ..) = open_all(&region, settings).unwrap();
     (region, stores)
 }
@@ -121,7 +120,7 @@ fn what_an_opening_finds_in_the_table_is_durable_before_it_relies_on_it() {
 /// The process is killed while it makes the store, the next one writes to it, and power is lost.
 fn killed_while_made(point: u64, mutations: &Mutations) -> Result<(), Violation> {
     let machine = machine(BYTES);
-    let region = Killed::of(&machine);
+    let region = Killed::over(Arc::new(machine.region()));
     region.kill_before(point);
     until_killed(|| drop(open_all(&region, &small_settings()).unwrap()));
     machine.kill_process();

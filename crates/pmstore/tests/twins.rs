@@ -2,16 +2,16 @@
 //! killed before the life of the old one's block ends.
 
 use crate::common;
-use crate::common::killed::{Killed, until_killed};
 use crate::common::{
     Store, cut_while_opened, flip_bit, machine_of, open_all, small_settings, table_and_data, word_at,
 };
+use std::sync::Arc;
 use tierstone_base::KeyspaceId;
 use tierstone_base::checksum::{checksum, salt};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore};
 use tierstone_engine::Engine;
 use tierstone_media::Wait;
-use tierstone_media::sim::SimMachine;
+use tierstone_media::sim::{Killed, SimMachine, until_killed};
 use tierstone_pmstore::OpenSettings;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
@@ -45,7 +45,7 @@ fn open_first<const UNIT: usize>(
 /// Values of which one of five stays, in blocks behind others that have become free. Segments are emptied for values of another
 /// length, and the process is killed. How many there were.
 fn emptied_until_killed(machine: &SimMachine<8>, point: u64) -> Result<u32, Violation> {
-    let region = Killed::of(machine);
+    let region = Killed::over(Arc::new(machine.region()));
     let mut store = open_all(&region, &small_settings())?.0.pop().unwrap();
     for number in 0..60 {
         store.put(KEYSPACE, &name(number), &[1; 100])?;

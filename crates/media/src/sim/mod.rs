@@ -21,6 +21,7 @@
 
 mod device;
 mod fault;
+mod killed;
 mod lives;
 mod machine;
 mod medium;
@@ -34,6 +35,7 @@ pub(crate) mod trace;
 
 pub use device::SimDevice;
 pub use fault::{Fault, FaultEffect, FaultTarget, FaultWhen};
+pub use killed::{Killed, until_killed};
 pub use machine::{LineMachine, MachineLife, SimMachine, SimMachineSettings, WordMachine};
 pub use medium::{Counters, SimMedium};
 pub use powered::Powered;

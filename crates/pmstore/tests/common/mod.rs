@@ -1,7 +1,6 @@
 //! Makes small stores in the persistent memory of a simulated machine.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub mod killed;
 pub mod lives;
 pub mod medium;
 
