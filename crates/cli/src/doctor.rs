@@ -22,9 +22,6 @@ use tierstone_media::probe::{
 /// Columns of the tables and lists that are printed.
 const WIDTH: usize = 100;
 
-/// What a disk that turns needs for a read at random at least, in microseconds: half a turn of the quickest ones is 2 ms.
-const TURNING_READ_US_MIN: u64 = 1_000;
-
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Directories to examine, each of which must exist; or the description of a closed volume (a file that ends in
@@ -300,25 +297,10 @@ fn print_directory(report: &DirectoryReport, published: &[PublishedProfile]) -> 
         }
     }
     print_line(&table(&comparison(report.measured.as_ref(), published)))?;
-    let is_turning = report.facts.rotational == Some(true);
-    let read_us = report.measured.as_ref().map(|found| found.read_alone.p50_us);
-    for advice in advice_of(&report.advice, is_turning, read_us) {
+    for advice in &report.advice {
         print_line(&format!("* {advice}"))?;
     }
     Ok(())
-}
-
-/// The advice about a directory. What the kernel says of a turning disk is not believed against what was measured.
-fn advice_of(advice: &[String], is_turning: bool, read_us: Option<u64>) -> Vec<String> {
-    let mut all = advice.to_vec();
-    if let Some(read_us) = read_us.filter(|us| is_turning && *us < TURNING_READ_US_MIN) {
-        all.retain(|advice| !advice.contains("turning disk"));
-        all.push(format!(
-            "the kernel calls this a turning disk, but a read took {read_us} us here, and no such disk is so quick: disks of \
-             virtual machines often say so and do not turn, or a cache in front of it has served these reads"
-        ));
-    }
-    all
 }
 
 /// What can be measured here and is published of other devices.

@@ -60,18 +60,6 @@ fn a_refusal_of_io_uring_for_want_of_memory_names_the_limit_on_locked_memory() {
 }
 
 #[test]
-fn a_disk_that_reads_too_soon_is_not_said_to_need_the_time_of_one_that_turns() {
-    let given =
-        ["the kernel calls this a turning disk: expect 5 to 15 ms a random read", "only 1 B are free"];
-    let given = given.map(str::to_owned);
-    assert_eq!(advice_of(&given, true, Some(7_000)), given);
-    assert_eq!(advice_of(&given, true, None), given, "nothing was measured");
-    assert_eq!(advice_of(&given[1..], false, Some(83)), given[1..]);
-    let all = advice_of(&given, true, Some(83));
-    assert!(all.len() == 2 && all[0] == given[1] && all[1].contains("a read took 83 us here"), "{all:?}");
-}
-
-#[test]
 fn durable_methods_have_names() {
     assert_eq!(parse_durable_method("auto").expect("known"), None);
     for method in [DurableMethod::DurableWrite, DurableMethod::WriteThenFlush] {

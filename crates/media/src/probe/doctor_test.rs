@@ -107,3 +107,12 @@ fn findings_turn_into_advice() {
         assert!(all.contains(word), "{word} in {all}");
     }
 }
+
+#[test]
+fn a_disk_that_reads_too_soon_is_not_said_to_need_the_time_of_one_that_turns() {
+    for read_us in [None, Some(7_000)] {
+        assert!(of_turning(read_us).contains("expect 5 to 15 ms"), "{read_us:?}");
+    }
+    let said = of_turning(Some(83));
+    assert!(said.contains("a read took 83 us here") && !said.contains("expect"), "{said}");
+}
