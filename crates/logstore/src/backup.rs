@@ -193,7 +193,7 @@ impl LogShard {
             bytes: self.segments.live_bytes(),
             segment_bytes: self.segments.segment_bytes(),
             store: self.identity.store,
-            opening: self.identity.open_count,
+            opening: self.identity.opening_mark,
         })
     }
 

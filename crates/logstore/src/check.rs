@@ -28,6 +28,7 @@ use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentS
 use crate::format::superblock::{self, SlotFound, Superblock};
 use crate::inventory::{are_all_listed, segments_of};
 use crate::missing::footer_of;
+use crate::shard::opening_of;
 use crate::superblocks::{is_lost, read_slots};
 pub use salvage::{Salvaged, salvage};
 use segment::OpenSegment;
@@ -350,6 +351,8 @@ struct Checker<'a> {
     /// The segment at hand.
     bytes: Vec<u8>,
     found: BTreeMap<u32, Ends>,
+    /// A slot of the superblock is, and may have known of later openings.
+    is_slot_damaged: bool,
     /// The superblock lists every segment that holds records.
     all_listed: bool,
     /// For each log, of the groups that footers name: the highest first one, and the end.
@@ -377,6 +380,7 @@ impl<'d> Checker<'d> {
             hasher,
             versions: Versions::new(&crate::format::superblock::served_keyspaces(&superblock.keyspaces)),
             superblock,
+            is_slot_damaged: report.is_damaged(),
             report,
             is_first_pass: true,
             bytes: vec![0; geometry.segment_bytes as usize],
@@ -454,6 +458,17 @@ impl Checker<'_> {
             .try_for_each(|number| self.look_at_ends(number, listed.contains(&number), is_made_blank))
     }
 
+    /// Notes a segment of an opening that the superblock does not know, though no slot of it is damaged.
+    fn note_younger(&mut self, number: u32, ends: &Ends) {
+        let (Ends::Sealed { header, .. } | Ends::Open { header, .. }) = ends else { return };
+        if self.is_slot_damaged || opening_of(header.log_id) <= self.superblock.open_count {
+            return;
+        }
+        let detail = "it was written after this superblock, which was put back from an older copy: what else is older, \
+                      or missing, is not known";
+        self.note_uncounted(DamageKind::Segment, number, None, 0, detail.to_owned());
+    }
+
     fn note_lost_segment(&mut self, number: u32, what: &str) {
         let detail = format!("{what}: how many records are lost with it is not known");
         self.note_uncounted(DamageKind::Segment, number, None, 0, detail);
@@ -521,6 +536,7 @@ impl Checker<'_> {
             return Ok(());
         }
         self.report.segments += 1;
+        self.note_younger(number, &ends);
         self.found.insert(number, ends);
         Ok(())
     }

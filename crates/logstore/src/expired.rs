@@ -42,6 +42,11 @@ const ENTRY_PARTS: u32 = 64;
 const LOOK_US_MAX: u64 = 1_000_000;
 const LOOK_US_MIN: u64 = 50_000;
 const LOOK_US_SHORT: u64 = 1_000;
+/// From one open segment that is sealed for what has expired in it to the next, in microseconds: a segment costs
+/// some blocks and flushes, whatever is in it.
+const ROLL_US: u64 = 2_000_000;
+/// Beside a checkpoint, which would have to be written again, none is sealed for less than one key in so many.
+const CHECKPOINT_PARTS: u64 = 100;
 /// What must stay for now is looked at again after this time, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
 /// Looks without any progress after which nobody is told to wait for one.
@@ -54,6 +59,8 @@ pub(crate) struct Sweeper {
     /// The next segment to be cleaned because of what has expired in it.
     to_clean: Option<u32>,
     look_at_us: u64,
+    /// When the next open segment may be sealed for what has expired in it.
+    roll_at_us: u64,
     /// Whether any segment may hold expiring records.
     has_expiring: bool,
     /// Writes were refused for want of memory or space: every record counts.
@@ -91,6 +98,7 @@ impl Sweeper {
             walk: None,
             to_clean: None,
             look_at_us: 0,
+            roll_at_us: 0,
             has_expiring: true,
             is_short: false,
             seen: (0, 0, 0),
@@ -199,6 +207,28 @@ impl LogShard {
         room && self.hot.is_marked() && self.hot.written_segment().is_some_and(due)
     }
 
+    /// Seals an open segment where enough of what lives in it has expired and can go by cleaning only: in a store
+    /// that writes little it would be counted, and take memory, until the segment is full.
+    fn roll_for_due(&mut self) {
+        let (now_us, wall_ms) = (self.now.monotonic_us, self.now.wall_ms);
+        let may_be_cleaned = !self.snapshots.is_any() && !self.cleaner.is_stopped() && !self.is_short();
+        if now_us < self.sweeper.roll_at_us || !may_be_cleaned {
+            return;
+        }
+        let has_checkpoint = self.checkpoints.are_under_way();
+        let due_min = if has_checkpoint { self.key_count() / CHECKPOINT_PARTS } else { 0 };
+        for stream in [&mut self.hot, &mut self.cold] {
+            let Some(number) = stream.written_segment().filter(|_| stream.is_marked()) else { continue };
+            let segment = self.segments.get(number);
+            let due = due_in(segment, wall_ms).tied.records;
+            let is_worth = due.saturating_mul(LIVE_PARTS) >= segment.live_records;
+            if due > 0 && is_worth && u64::from(due) >= due_min {
+                stream.roll(&mut self.segments);
+                self.sweeper.roll_at_us = now_us + ROLL_US;
+            }
+        }
+    }
+
     fn may_clean_expired(&self, number: u32) -> bool {
         let segment = self.segments.get(number);
         segment.role == Role::Sealed && segment.snapshot_records == 0 && !self.cleaner.is_unreadable(number)
@@ -246,6 +276,9 @@ impl LogShard {
         self.sweeper.has_expiring = any;
         if std::mem::take(&mut self.sweeper.is_short) && !goes_on && self.open_has_due() {
             self.hot.roll(&mut self.segments);
+        }
+        if !goes_on {
+            self.roll_for_due();
         }
         if let Some(number) = best.map(|(_, number)| number).or(unknown) {
             self.begin_walk(number);

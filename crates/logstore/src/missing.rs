@@ -147,6 +147,41 @@ pub(crate) fn refuse_loss(settings: &OpenSettings, report: &OpenReport) -> Resul
     refuse(&report.missing_segments, &report.damaged_segments)
 }
 
+/// Refuses a store whose superblock is older than its segments: nothing of an opening is written before the superblock
+/// says its number. Then it, or all that is as old, was put back from a copy: of keys of the younger segments some are
+/// newer than what it knows, and those of keyspaces that it does not know would go. `openings`: of each segment
+/// with records, its number and that of the opening that wrote it.
+///
+/// # Errors
+/// `Corrupt`, unless that is accepted, or a slot of the superblock is known to be damaged.
+pub(crate) fn refuse_younger(
+    settings: &OpenSettings,
+    superblock: &Superblock,
+    report: &OpenReport,
+    openings: impl Iterator<Item = (u32, u64)>,
+) -> Result<()> {
+    let is_on = !settings.mutations.is_on("older_superblock_taken");
+    if settings.loss_accepted || report.damaged_superblock_slot || !is_on {
+        return Ok(());
+    }
+    let younger: Vec<u32> =
+        openings.filter(|(_, opening)| *opening > superblock.open_count).map(|(number, _)| number).collect();
+    if younger.is_empty() {
+        return Ok(());
+    }
+    let is = if younger.len() == 1 { "was" } else { "were" };
+    Err(Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "{} {is} written after this superblock: it, or files that are as old, were put back from an older copy of the \
+             store, and nobody knows what is missing. Put back all files of one copy, into an empty directory, or \
+             restore a backup, or save what is whole into a new store (check --repair), or open the store as it is by \
+             accepting the loss (--disk-loss accept)",
+            named(&younger)
+        ),
+    ))
+}
+
 /// Segments that have lost their headers, which was accepted or is no loss, get free ones, durably: they are missed once, or
 /// not at all. `numbers`: what is there, in order.
 ///

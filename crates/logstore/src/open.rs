@@ -30,14 +30,14 @@ use crate::redo::{RedoLog, RedoMemory, replay};
 use crate::rules::BrokenRules;
 use crate::segments::{Role, Segment, SummaryPlace};
 use crate::settings::ShardSettings;
-use crate::shard::{LOG_ID_OPEN_SHIFT, ShardIdentity, segment_salt};
+use crate::shard::{ShardIdentity, opening_of, segment_salt};
 use crate::superblocks::{SuperblockWriter, read_superblock};
 use crate::walk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tierstone_base::codec::Reader;
-use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, Seq};
+use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, SeededRandom, Seq};
 use tierstone_crash::Mutations;
 use tierstone_engine::{OpeningPart, OpeningProgress};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoCompletion, IoKind, IoRequest, Wait};
@@ -61,7 +61,8 @@ pub struct OpenSettings {
     pub first_seq: Seq,
     /// Expiry goes by no earlier time than this, in milliseconds since 1970.
     pub past_ms: u64,
-    /// For the store's id and secret, when it is made.
+    /// A random number: for the store's id and secret, when it is made, and to tell this opening from others with its
+    /// number, of copies of the store.
     pub seed: u64,
     /// The region of the redo logs; none: every write waits for the device.
     pub redo: Option<RedoMemory>,
@@ -258,6 +259,8 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let mut checkpoints = FoundCheckpoints::default();
     let mut found = read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
     missing::refuse_loss(settings, &report)?;
+    let openings = found.iter().map(|(&number, segment)| (number, opening_of(segment.header.log_id)));
+    missing::refuse_younger(settings, &superblock, &report, openings)?;
     missing::free_headerless(device, superblock.store_id, &numbers, &report)?;
     let is_damaged = report.damaged_superblock_slot;
     checkpoints.add_region(snapshots::find(settings, &superblock, geometry, is_damaged)?);
@@ -330,8 +333,11 @@ fn note_opening(
     let mut next = writer.superblock.clone();
     // A damaged slot may hide openings: their logs tell, and one more may have left none. Numbers are
     // never used twice.
-    let logged = found.values().map(|segment| segment.header.log_id >> LOG_ID_OPEN_SHIFT).max().unwrap_or(0);
-    next.open_count = next.open_count.max(logged) + 1 + u64::from(report.damaged_superblock_slot);
+    let logged = found.values().map(|segment| opening_of(segment.header.log_id)).max().unwrap_or(0);
+    // So may those of the redo log's region, where an older copy of the files was put back beside it.
+    let in_region = replay::opening_of(settings, &next)?;
+    let hidden = u64::from(report.damaged_superblock_slot);
+    next.open_count = next.open_count.max(logged).max(in_region) + 1 + hidden;
     next.clean = false;
     // What the segments say may go with them: from now on the superblock says it.
     let said = found.values().filter_map(|segment| segment.footer).map(|footer| footer.past_ms);
@@ -426,6 +432,11 @@ fn read_segments(
     Ok(found)
 }
 
+/// An opening's mark, of the random number that it was given.
+fn opening_mark(seed: u64, open_count: u64) -> u64 {
+    SeededRandom::new(seed ^ open_count.rotate_left(32)).below(1 << 52) | 1 << 52
+}
+
 /// Deals segments with records to the shards whose positions they may hold.
 fn deal(
     settings: &OpenSettings,
@@ -444,6 +455,7 @@ fn deal(
             identity: ShardIdentity {
                 store: superblock.store_id,
                 open_count: superblock.open_count,
+                opening_mark: opening_mark(settings.seed, superblock.open_count),
                 shard,
                 shard_count: count,
                 hasher,

@@ -40,6 +40,9 @@ pub struct ShardIdentity {
     pub store: u64,
     /// How often the store was opened, this time included.
     pub open_count: u64,
+    /// Told apart from any other opening by this, in 53 bits: their numbers repeat where an older copy of the files was
+    /// put back.
+    pub opening_mark: u64,
     /// Which shard.
     pub shard: ShardId,
     /// Of how many.
@@ -71,6 +74,11 @@ pub(crate) const LOG_ID_OPEN_SHIFT: u32 = 17;
 /// The id of a log: never repeats, because the opening's number is durable before its first use.
 pub fn log_id(open_count: u64, shard: ShardId, cold: bool) -> u64 {
     (open_count << LOG_ID_OPEN_SHIFT) | (u64::from(shard) << 1) | u64::from(cold)
+}
+
+/// The number of the opening whose log it is.
+pub(crate) fn opening_of(log_id: u64) -> u64 {
+    log_id >> LOG_ID_OPEN_SHIFT
 }
 
 /// Whether a log takes what the cleaner moves.

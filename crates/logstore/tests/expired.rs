@@ -150,6 +150,63 @@ fn the_number_of_keys_falls_by_itself() {
     assert_eq!((store.engine.len(KEYSPACE), store.engine.ordered_len(KEYSPACE)), (0, Some(0)));
 }
 
+/// What has replaced something goes by cleaning only: nobody writes, and the segment that holds it is not full.
+#[test]
+fn the_number_of_keys_falls_by_itself_where_they_were_overwritten() {
+    let settings = OpenSettings { keyspaces: ordered_keyspaces(), ..small_settings() };
+    let (_medium, mut store) = fresh(256 << 10, 30, &settings);
+    let value = [3; 200];
+    put(&mut store, 0..60, &value).unwrap();
+    store.now.wall_ms += TTL_MS / 2;
+    // Another value, and the same one with another expiry.
+    put(&mut store, 0..20, b"again").unwrap();
+    put(&mut store, 20..40, &value).unwrap();
+    store.sync().unwrap();
+    store.now.wall_ms += TTL_MS / 2 + 1_000;
+    steps(&mut store, 400);
+    assert_eq!((store.engine.len(KEYSPACE), store.engine.ordered_len(KEYSPACE)), (40, Some(40)));
+    store.now.wall_ms += TTL_MS / 2;
+    steps(&mut store, 400);
+    assert_eq!((store.engine.len(KEYSPACE), store.engine.ordered_len(KEYSPACE)), (0, Some(0)));
+    assert_eq!(store.engine.statistics().expired_keys, 60);
+}
+
+/// Of what cleaning has moved to a segment that stays open some expires there.
+#[test]
+fn the_number_of_keys_falls_by_itself_where_they_were_moved() {
+    let (_medium, mut store) = fresh(256 << 10, 30, &small_settings());
+    put(&mut store, 0..60, b"value").unwrap();
+    store.now.wall_ms += TTL_MS / 2;
+    put(&mut store, 0..30, b"again").unwrap();
+    store.now.wall_ms += TTL_MS / 4;
+    put(&mut store, 30..60, b"again").unwrap();
+    store.sync().unwrap();
+    for (seconds, left) in [(46, 30), (15, 0)] {
+        store.now.wall_ms += seconds * 1_000;
+        steps(&mut store, 600);
+        assert_eq!(store.engine.len(KEYSPACE), left, "{:?}", store.engine.statistics());
+    }
+}
+
+/// A key that expires each second costs no segment each time.
+#[test]
+fn few_segments_are_sealed_for_what_expires() {
+    let (_medium, mut store) = fresh(256 << 10, 30, &small_settings());
+    let began_us = store.now.monotonic_us;
+    while store.now.monotonic_us < began_us + 60_000_000 {
+        put(&mut store, 0..1, b"value").unwrap();
+        put(&mut store, 0..1, b"again").unwrap();
+        store.sync().unwrap();
+        store.now.wall_ms += TTL_MS + 1_000;
+        let until_us = store.now.monotonic_us + 1_000_000;
+        while store.now.monotonic_us < until_us {
+            step(&mut store);
+        }
+    }
+    let written = store.engine.statistics().device.bytes_written;
+    assert!(written < 60 * 20 * 4_096, "{written} bytes were written for sixty keys");
+}
+
 #[test]
 fn a_snapshot_shows_what_has_expired_since() {
     let (_medium, mut store) = fresh(256 << 10, 30, &small_settings());

@@ -30,6 +30,7 @@ mod many_segments;
 mod memory;
 mod model;
 mod mutations;
+mod older_copies;
 mod pace;
 mod past;
 mod range_snapshots;

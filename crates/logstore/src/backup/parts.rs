@@ -106,7 +106,7 @@ impl LogShard {
         let Some(since) = since else { return (Vec::new(), Expiries::default()) };
         let mutations = &self.identity.mutations;
         let is_same_opening =
-            since.opening == self.identity.open_count || mutations.is_on("backup_trusts_other_openings");
+            since.opening == self.identity.opening_mark || mutations.is_on("backup_trusts_other_openings");
         let passed = self.passed_segments(cut.seq);
         let mut kept = Vec::new();
         for held in since.parts {

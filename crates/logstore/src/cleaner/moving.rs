@@ -488,6 +488,10 @@ impl LogShard {
         if self.identity.mutations.is_on("copies_not_repointed") {
             return true;
         }
+        if expiry_ms != 0 {
+            // A look while nothing else expired saw none: what is being cleaned is not looked at.
+            self.sweeper.note_expiring();
+        }
         self.touched_value_moved(entry.position, &found, (location, moved));
         self.name_moved_large(victim.segment, (entry, &found, key), (target, moved));
         match target {

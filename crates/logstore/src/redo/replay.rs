@@ -62,6 +62,16 @@ pub(crate) fn replay(
     let geometry = device.geometry();
     let mut found = find_all(memory, &header, superblock, geometry, &settings.mutations);
     let damage: Vec<Damage> = found.iter_mut().flat_map(|shard| std::mem::take(&mut shard.damage)).collect();
+    let has_groups = !damage.is_empty() || found.iter().any(|shard| !shard.groups.is_empty());
+    if has_groups
+        && is_of_newer_files(superblock, report.damaged_superblock_slot, &header, &settings.mutations)
+    {
+        if !settings.redo_loss_accepted {
+            return Err(older_files(&header, superblock));
+        }
+        report.redo_lost = true;
+        return Ok(Vec::new());
+    }
     if !damage.is_empty() && !settings.redo_loss_accepted {
         return Err(damaged(&damage));
     }
@@ -154,6 +164,37 @@ impl Need {
             NewestWrites::InRegion => Need::There,
         }
     }
+}
+
+/// The number of the opening that used the region, if it is the store's; zero when there is none.
+///
+/// # Errors
+/// When the region fails, or holds something else.
+pub(crate) fn opening_of(settings: &OpenSettings, superblock: &Superblock) -> Result<u64> {
+    let header = settings.redo.as_ref().map(RedoMemory::header).transpose()?.flatten();
+    let own = header.filter(|header| header.store == superblock.store_id);
+    Ok(own.filter(|_| !settings.mutations.is_on("redo_opening_repeats")).map_or(0, |own| own.opening))
+}
+
+/// Whether what lies in the store's region was written beside files that are newer than these: the superblock says the
+/// number of an opening before its first group. Such a group may belong where an older life of a segment lies.
+fn is_of_newer_files(
+    superblock: &Superblock,
+    hides_one: bool,
+    own: &RegionHeader,
+    mutations: &Mutations,
+) -> bool {
+    own.opening > superblock.redo_opening && !hides_one && !mutations.is_on("redo_over_older_files")
+}
+
+fn older_files(own: &RegionHeader, superblock: &Superblock) -> Error {
+    let message = format!(
+        "the redo log in persistent memory is of a later opening ({}) than the store's files ({}): they were put back from \
+         an older copy. Bring back the files that belong to it, or open the store as the copy has it by giving up \
+         what the redo log holds (--nvm-loss accept)",
+        own.opening, superblock.open_count
+    );
+    Error::new(ErrorKind::Corrupt, message)
 }
 
 /// Groups that could not go to the device are still in the region, and go there at the next opening.
@@ -267,11 +308,15 @@ pub fn survey(
         return Ok(Survey::default());
     }
     let mut survey = Survey::default();
+    let is_older = is_of_newer_files(superblock, hides_one, &header, &Mutations::none());
     for shard in find_all(memory, &header, superblock, geometry, &Mutations::none()) {
         survey.groups += shard.groups.len() as u64;
         survey.records += shard.groups.iter().map(|group| u64::from(group.records)).sum::<u64>();
         survey.damage.extend(shard.damage);
         survey.lost_bytes += shard.lost_bytes;
+    }
+    if is_older && (survey.groups > 0 || !survey.damage.is_empty()) {
+        return Err(older_files(&header, superblock));
     }
     Ok(survey)
 }
