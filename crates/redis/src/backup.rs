@@ -88,6 +88,7 @@ enum PartStage {
 /// A backup that this shard coordinates.
 #[derive(Debug)]
 struct Coordinated {
+    id: u64,
     ticket: TaskId,
     connection: ConnectionId,
     stage: Stage,
@@ -206,7 +207,11 @@ impl<E: Engine> Executor<E> {
     fn start_backup(&mut self, now: Now, connection: ConnectionId, base: Option<Arc<BackupBase>>) -> Outcome {
         let id = self.shard.next_id();
         let outcome = self.suspend(connection, id, Work::Forwarded);
+        // Another at each start of the server, at each shard, which counts its tasks by itself, and at each backup.
+        let told = [u64::from(self.shard.index()), now.wall_ms, now.monotonic_us].map(u64::to_le_bytes);
+        let told = [self.host.facts.run_id.as_bytes(), told.as_flattened()].concat();
         self.backups.coordinated = Some(Coordinated {
+            id: checksum(id, &told),
             ticket: id,
             connection,
             stage: Stage::Freezing,
@@ -425,8 +430,7 @@ impl<E: Engine> Executor<E> {
         backup.stage = Stage::Cutting;
         backup.missing = usize::from(self.shard.count());
         let (ticket, base) = (backup.ticket, backup.base.clone());
-        // Another at each start of the server, and at each backup.
-        let id = checksum(ticket, self.host.facts.run_id.as_bytes());
+        let id = backup.id;
         self.tell_backup(ticket, &BackupMessage::Cut(id, base));
     }
 
@@ -446,7 +450,7 @@ impl<E: Engine> Executor<E> {
         }
         let is_ordered = self.host.facts.index == IndexKind::Ordered.name();
         let start = BackupStart {
-            id: checksum(backup.ticket, self.host.facts.run_id.as_bytes()),
+            id: backup.id,
             taken_at_ms: most(|cut| cut.wall_ms),
             shards: count,
             segment_bytes: most(|cut| cut.segment_bytes),

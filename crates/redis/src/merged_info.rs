@@ -8,7 +8,8 @@
 //! 4. the rest is about the process as a whole, or about the asked shard, and is that shard's.
 
 use crate::commands::info::{
-    DEVICE_HEALTH, KEYSPACE, LAST_SAVE, SPACE_FULL, merge_keyspace, space_full_line,
+    DEVICE_HEALTH, KEYSPACE, LAST_SAVE, SAVE_STATUS, SPACE_FULL, WRITE_STATUS, merge_keyspace,
+    space_full_line,
 };
 use crate::commandstats::merge_commandstats;
 use crate::energy;
@@ -18,11 +19,13 @@ use tierstone_base::units::format_size;
 use tierstone_engine::EngineStatistics;
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 41] = [
+const ADDED: [&str; 44] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
     "tracking_clients",
+    "watching_clients",
+    "total_watched_keys",
     "tracking_total_keys",
     "tracking_total_items",
     "used_memory",
@@ -38,6 +41,7 @@ const ADDED: [&str; 41] = [
     "request_bytes_max",
     "applied_sequence",
     "durable_sequence",
+    "rdb_changes_since_last_save",
     "device_failed_shards",
     "total_connections_received",
     "total_commands_processed",
@@ -183,6 +187,10 @@ fn worst_or_newest<'a>(own: &'a str, others: &[&'a str]) -> Option<&'a str> {
     match name {
         DEVICE_HEALTH => {
             let has_failed = |line: &&str| line[place..].starts_with("failed");
+            std::iter::once(own).chain(others.iter().filter_map(same)).find(has_failed)
+        }
+        SAVE_STATUS | WRITE_STATUS => {
+            let has_failed = |line: &&str| line[place..].starts_with("err");
             std::iter::once(own).chain(others.iter().filter_map(same)).find(has_failed)
         }
         LAST_SAVE => {

@@ -40,6 +40,9 @@ fn a_device_that_has_failed_is_told_whoever_is_asked() {
     assert_eq!(seen(&first, &[&fine, &fine]), first);
     assert_eq!(seen(&fine, &[&second, &first]), health("failed: no such device", 2));
     assert_eq!(seen(&first, &[&second, &fine]), health("failed: EIO (5)", 2));
+    let in_redis_words = |text: &str| format!("# Persistence\r\naof_last_write_status:{text}\r\n");
+    assert_eq!(seen(&in_redis_words("ok"), &[&in_redis_words("err")]), in_redis_words("err"));
+    assert_eq!(seen(&in_redis_words("ok"), &[&in_redis_words("ok")]), in_redis_words("ok"));
 }
 
 #[test]

@@ -370,11 +370,11 @@ fn parse_bytes(text: &str) -> Option<u64> {
     let factor = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "k" => 1_000,
-        "kb" => 1 << 10,
+        "kb" | "kib" => 1 << 10,
         "m" => 1_000_000,
-        "mb" => 1 << 20,
+        "mb" | "mib" => 1 << 20,
         "g" => 1_000_000_000,
-        "gb" => 1 << 30,
+        "gb" | "gib" => 1 << 30,
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(factor)

@@ -33,3 +33,13 @@ fn limits_of_no_class_change_nothing_and_words_have_one_space_between_them() {
         );
     }
 }
+
+#[test]
+fn sizes_are_taken_as_redis_writes_them_and_as_the_settings_of_the_server_do() {
+    for (given, kept) in
+        [("16m", "16000000"), ("16mb", "16777216"), ("16MiB", "16777216"), ("1gib", "1073741824")]
+    {
+        assert_eq!(check_own("scrub-rate", given).as_deref(), Ok(kept), "{given}");
+    }
+    assert!(check_own("scrub-rate", "16mib/s").is_err());
+}

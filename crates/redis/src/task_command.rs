@@ -11,7 +11,7 @@ use crate::number;
 use crate::remote::Message;
 use crate::run::Ran;
 use crate::session::{ConnectionId, Queued, ReplyMode, Transaction, WATCHED_BYTES};
-use crate::table::{TaskKind, flag};
+use crate::table::{Action, TaskKind};
 use crate::task::{Origin, Task, Work};
 use std::collections::BTreeSet;
 use tierstone_base::{Now, ShardId};
@@ -197,7 +197,7 @@ impl<E: Engine> Executor<E> {
         for queued in commands {
             let args = queued.args.args();
             for index in queued.command.keys.indexes(args) {
-                if queued.command.flags & (flag::WRITE | flag::READONLY) != 0 {
+                if matches!(queued.command.action, Action::Data(_)) {
                     self.positions.push(self.shard.position(args.at(index)));
                 }
             }

@@ -550,3 +550,35 @@ fn many_patterns_and_many_keys_are_looked_at_together_and_not_for_ever() {
     assert_eq!(ask(&mut server, b"MGET", &fitting), too_many);
     assert_eq!(ask(&mut server, b"MGET", &fitting[..10]), "*10");
 }
+
+/// Files of users and tools that were written for Redis name commands that are not here.
+#[test]
+fn rules_may_name_commands_of_redis_that_are_not_here() {
+    let mut server = furnished_server(2);
+    let admin = server.connect();
+    server.check(
+        admin,
+        &[
+            ("ACL SETUSER exporter on nopass ~* -@all +info +get +HLEN +eval -script|kill +lpush|list +debug|digest", "+OK"),
+            ("ACL SETUSER none +hnothing", "-ERR Error in ACL SETUSER modifier '+hnothing': Unknown command or category name in ACL"),
+            ("ACL SETUSER none +script|nothing", "-ERR Error in ACL SETUSER modifier '+script|nothing': Unknown command or category name in ACL"),
+            ("ACL DRYRUN exporter get key", "+OK"),
+            ("ACL DRYRUN exporter set key value", "$57 User exporter has no permissions to run the 'set' command"),
+        ],
+    );
+    let listed = server.line(admin, "ACL LIST");
+    let rules = "-@all +info +get +hlen +eval -script|kill +lpush|list +debug|digest";
+    assert!(listed.contains(rules), "{listed}");
+    // What is shown is taken again, and a later rule about the same takes the place of the first.
+    server.check(
+        admin,
+        &[
+            ("ACL SAVE", "+OK"),
+            ("ACL LOAD", "+OK"),
+            ("ACL SETUSER exporter -hlen +@all", "+OK"),
+            ("ACL SETUSER exporter -hget", "+OK"),
+        ],
+    );
+    let listed = server.line(admin, "ACL LIST");
+    assert!(listed.contains("user exporter on nopass") && listed.contains("+@all -hget"), "{listed}");
+}

@@ -221,3 +221,20 @@ fn a_backup_of_which_nothing_is_asked_for_a_minute_is_given_up_and_says_so() {
     assert!(told.contains("given up: nothing was asked"), "{told}");
     assert!(matches!(server.call(other, &[b"DEBUG", b"BACKUP", b"NEXT"]), Value::Simple(_)));
 }
+
+/// Each shard counts its tasks by itself: backups that different ones coordinate are two all the same.
+#[test]
+fn no_two_backups_have_one_id() {
+    let mut server = Server::new((0..SHARDS).map(|number| FetchingEngine::new(number, Trouble::default())));
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..4 * SHARDS {
+        let id = server.connect();
+        let Value::Bulk(frame) = server.call(id, &[b"DEBUG", b"BACKUP", b"START"]) else {
+            panic!("no backup")
+        };
+        server.call(id, &[b"DEBUG", b"BACKUP", b"END"]);
+        let text = String::from_utf8_lossy(&frame);
+        let number = text.split("\"id\":").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+        assert!(seen.insert(number.to_owned()), "{number} again");
+    }
+}

@@ -137,3 +137,43 @@ fn a_password_that_a_transaction_sets_is_asked_for() {
         }
     }
 }
+
+/// A record is described by the shard that has it, within a transaction as outside.
+#[test]
+fn debug_object_in_a_transaction_asks_the_shard_of_the_key() {
+    let mut server = Server::new((0..SHARDS).map(|_| MapEngine::new(0)));
+    let ids: Vec<u64> = (0..SHARDS).map(|_| server.connect()).collect();
+    for key in 0..8 {
+        let key = format!("key:{key}");
+        server.call(ids[0], &[b"SET", key.as_bytes(), b"value"]);
+        for id in &ids {
+            server.call(*id, &[b"MULTI"]);
+            server.call(*id, &[b"DEBUG", b"OBJECT", key.as_bytes()]);
+            let answer = server.raw(*id, &[b"EXEC"]);
+            assert!(answer.starts_with(b"*1\r\n+Value at:"), "{key}: {}", String::from_utf8_lossy(&answer));
+        }
+    }
+}
+
+/// What programs that watch a Redis look for is told of all shards together.
+#[test]
+fn fields_of_redis_are_told_of_all_shards() {
+    let mut server = Server::new((0..SHARDS).map(|_| MapEngine::new(0)));
+    let ids: Vec<u64> = (0..6).map(|_| server.connect()).collect();
+    for id in &ids[1..] {
+        server.call(*id, &[b"WATCH", b"one", b"two"]);
+    }
+    let info = server.raw(ids[0], &[b"INFO"]);
+    let info = String::from_utf8_lossy(&info);
+    for line in [
+        "watching_clients:5",
+        "total_watched_keys:10",
+        "rdb_changes_since_last_save:0",
+        "rdb_last_bgsave_status:ok",
+        "aof_last_write_status:ok",
+        "master_failover_state:no-failover",
+        "second_repl_offset:-1",
+    ] {
+        assert!(info.contains(&format!("\r\n{line}\r\n")), "{line} in {info}");
+    }
+}

@@ -41,7 +41,9 @@ mod tests {
     use proptest::prelude::*;
 
     /// Words of which files of users are made.
-    const WORDS: [&str; 30] = [
+    const WORDS: [&str; 32] = [
+        "+hget",
+        "-script|kill",
         "user",
         "default",
         "alice",

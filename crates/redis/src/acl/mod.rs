@@ -12,6 +12,7 @@
 
 mod admission;
 mod check;
+mod elsewhere;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
 mod known;

@@ -3,6 +3,7 @@
 //! Invariant: the text of the rules, applied to a user without rules, gives the same commands. Rules that a later one
 //! makes meaningless are left out of it, as Redis does.
 
+use crate::acl::elsewhere::is_elsewhere;
 use crate::acl::has_spaces;
 use crate::acl::user::RuleError;
 use crate::table::{self, Command, category};
@@ -109,6 +110,10 @@ impl CommandRules {
 
     /// `-NAME`, where the name may be that of a subcommand.
     pub fn deny(&mut self, name: &[u8]) -> Result<(), RuleError> {
+        if is_elsewhere(name) && table::find(name).is_none() {
+            self.note_rule(name, false);
+            return Ok(());
+        }
         let found = table::find(name).ok_or(RuleError::Unknown)?;
         self.change(CommandPlace::of(found.index, found.command), false);
         self.note_rule(found.command.name.as_bytes(), false);
@@ -117,6 +122,10 @@ impl CommandRules {
 
     /// `+NAME`, `+CONTAINER|SUBCOMMAND` or `+NAME|FIRST-ARGUMENT`.
     pub fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
+        if is_elsewhere(name) && table::find(name).is_none() {
+            self.note_rule(name, true);
+            return Ok(());
+        }
         let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
             let found = table::lookup(name).ok_or(RuleError::Unknown)?;
             self.change(CommandPlace { index: found.index, bit: 0 }, true);

@@ -81,12 +81,14 @@ fn server(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
 fn clients(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let sessions = control.host.sessions.values();
     let blocked = sessions.clone().filter(|session| session.has_suspended()).count();
-    let listening = sessions.filter(|session| !session.channels().is_empty()).count();
+    let listening = sessions.clone().filter(|session| !session.channels().is_empty()).count();
+    let watching = sessions.clone().filter(|session| !session.watched.is_empty()).count();
+    let watched: usize = sessions.map(|session| session.watched.len()).sum();
     let tracking = control.host.trackers;
     write!(
         out,
         "connected_clients:{}\r\nblocked_clients:{blocked}\r\npubsub_clients:{listening}\r\n\
-         tracking_clients:{tracking}\r\n",
+         tracking_clients:{tracking}\r\nwatching_clients:{watching}\r\ntotal_watched_keys:{watched}\r\n",
         control.host.sessions.len()
     )?;
     match control.host.settings.get("maxclients") {
@@ -173,6 +175,7 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         control.engine.durable,
         facts.durable_method,
     )?;
+    saved_fields(control, out)?;
     match &facts.durable_probe {
         None if facts.durable_method == "fence" => write!(out, "durable_method_by:region\r\n")?,
         None => write!(out, "durable_method_by:setting\r\n")?,
@@ -260,8 +263,26 @@ fn turned_away(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn replication(_: &Control<'_>, out: &mut String) -> std::fmt::Result {
-    write!(out, "role:master\r\nconnected_slaves:0\r\n")
+/// What programs that watch a Redis look for, as of one without replicas.
+fn replication(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    write!(
+        out,
+        "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\nmaster_replid:{}\r\n\
+         master_replid2:{:040}\r\nmaster_repl_offset:0\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0\r\n",
+        control.host.facts.run_id, 0
+    )
+}
+
+/// The fields of Redis's snapshots and of its log that programs watch, as they are here: everything acknowledged is
+/// saved, but for what `relaxed` leaves open.
+fn saved_fields(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let status = if matches!(control.engine.health, Health::Good) { "ok" } else { "err" };
+    let behind = control.engine.applied.saturating_sub(control.engine.durable);
+    write!(
+        out,
+        "rdb_changes_since_last_save:{behind}\r\nrdb_bgsave_in_progress:0\r\n{SAVE_STATUS}{status}\r\naof_enabled:1\r\n\
+         aof_rewrite_in_progress:0\r\n{WRITE_STATUS}{status}\r\n"
+    )
 }
 
 /// The volume below the store, if it lies on one.
@@ -340,6 +361,10 @@ pub(crate) fn space_full_line(statistics: &EngineStatistics) -> String {
 pub(crate) const LAST_SAVE: &str = "rdb_last_save_time:";
 /// Begins the line that tells whether the device takes writes.
 pub(crate) const DEVICE_HEALTH: &str = "device_health:";
+
+/// The same in Redis's words.
+pub(crate) const SAVE_STATUS: &str = "rdb_last_bgsave_status:";
+pub(crate) const WRITE_STATUS: &str = "aof_last_write_status:";
 /// The section of the databases.
 pub(crate) const KEYSPACE: &str = "Keyspace";
 
