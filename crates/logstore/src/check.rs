@@ -27,7 +27,7 @@ use crate::format::checkpoint::Commit;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, SlotFound, Superblock};
 use crate::inventory::{are_all_listed, segments_of};
-use crate::missing::footer_of;
+use crate::missing::{are_lives_as_listed, footer_of};
 use crate::shard::opening_of;
 use crate::superblocks::{is_lost, read_slots};
 pub use salvage::{Salvaged, salvage};
@@ -455,7 +455,28 @@ impl Checker<'_> {
         self.all_listed = self.report.clean && are_all_listed(&self.superblock);
         numbers
             .into_iter()
-            .try_for_each(|number| self.look_at_ends(number, listed.contains(&number), is_made_blank))
+            .try_for_each(|number| self.look_at_ends(number, listed.contains(&number), is_made_blank))?;
+        self.look_at_lives();
+        Ok(())
+    }
+
+    /// Notes that a segment is not the one that was there when the store was closed.
+    fn look_at_lives(&mut self) {
+        let mut lives = Vec::new();
+        for (&number, ends) in &self.found {
+            match ends {
+                Ends::Sealed { header, .. } | Ends::Open { header, .. } => {
+                    lives.push((number, header.generation))
+                }
+                Ends::HeaderLost { .. } => return,
+            }
+        }
+        let is_whole = self.report.clean && !self.report.is_damaged();
+        if is_whole && !are_lives_as_listed(&self.superblock, lives.into_iter()) {
+            let detail = "a segment, nobody knows which, is not the one that was there when the store was closed: it was put \
+                          back from an older copy, and what was written since is missing";
+            self.report.note(Finding::new(DamageKind::Superblock, Loss::Unknown, detail.to_owned()));
+        }
     }
 
     /// Notes a segment of an opening that the superblock does not know, though no slot of it is damaged.

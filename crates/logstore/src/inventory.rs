@@ -6,7 +6,9 @@
 //!
 //! Rules, with the mutations that break them:
 //! 1. A segment is listed only while a durable group of it is there (`listed_early`).
-//! 2. Space that a slot of the superblock may list is not given back to the device, for its header goes with it: first
+//! 2. What it lists after a close in good order has the lives that it had then: a segment that was put back from an
+//!    older copy has another (`lives_not_compared`).
+//! 3. Space that a slot of the superblock may list is not given back to the device, for its header goes with it: first
 //!    both slots are written without it (`listed_discarded`).
 //!
 //! The list is written with the number of an opening, where the store is closed, and now and then while it is
@@ -17,7 +19,9 @@ use crate::format::superblock::Superblock;
 use crate::io::StreamId;
 use crate::segments::Role;
 use crate::shard::LogShard;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tierstone_base::checksum::checksum;
 
 /// A list of segments in use that has so much room left, in bytes, was not cut short: the next run would have had room.
 const ROOM_OF_A_RUN: usize = 16;
@@ -81,6 +85,11 @@ pub(crate) fn are_all_listed(superblock: &Superblock) -> bool {
     !superblock.in_use.is_empty() && room >= ROOM_OF_A_RUN
 }
 
+/// What is told of a segment in one life; that of several is XORed.
+pub(crate) fn life_mark(segment: u32, generation: u64) -> u64 {
+    checksum(generation, &segment.to_le_bytes())
+}
+
 /// What is in use, and what the superblock says of it. Shards change it, whoever writes the superblock reads it.
 #[derive(Debug, Default)]
 pub struct Inventory {
@@ -91,6 +100,10 @@ pub struct Inventory {
 struct Inner {
     /// Segments with durable groups.
     in_use: Bits,
+    /// The life of each of these.
+    lives: BTreeMap<u32, u64>,
+    /// Of one of these nobody knows it: its header is damaged.
+    has_unknown: bool,
     /// What one slot of the superblock or the other may list.
     listed: Bits,
     /// Since it was written last something has changed that it should say.
@@ -103,28 +116,42 @@ impl Inventory {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As an opening finds it: one slot may list `before`, the other lists `in_use`.
-    pub(crate) fn opened(&self, before: &[Run], in_use: impl Iterator<Item = u32>) {
+    /// As an opening finds it: one slot may list `before`, the other lists `in_use`, each with its life if that is known.
+    pub(crate) fn opened(&self, before: &[Run], in_use: impl Iterator<Item = (u32, Option<u64>)>) {
         let mut inner = self.lock();
         segments_of(before).for_each(|segment| inner.listed.insert(segment));
-        for segment in in_use {
+        for (segment, generation) in in_use {
             inner.in_use.insert(segment);
             inner.listed.insert(segment);
+            match generation {
+                Some(generation) => drop(inner.lives.insert(segment, generation)),
+                None => inner.has_unknown = true,
+            }
         }
     }
 
-    /// A group of `segment` is durable. Cost: a lock, and a bit.
-    pub(crate) fn used(&self, segment: u32) {
+    /// A group of `segment`, in its life `generation`, is durable. Cost: a lock, and a bit.
+    pub(crate) fn used(&self, segment: u32, generation: u64) {
         let mut inner = self.lock();
         if !inner.in_use.has(segment) {
             inner.in_use.insert(segment);
+            inner.lives.insert(segment, generation);
             inner.is_due = true;
         }
     }
 
+    /// The marks of all that is in use, XORed; zero where one is not known.
+    pub(crate) fn lives(&self) -> u64 {
+        let inner = self.lock();
+        let marks = inner.lives.iter().map(|(&segment, &generation)| life_mark(segment, generation));
+        if inner.has_unknown { 0 } else { marks.fold(0, |all, mark| all ^ mark) }
+    }
+
     /// `segment` is about to be made free.
     pub(crate) fn freed(&self, segment: u32) {
-        self.lock().in_use.remove(segment);
+        let mut inner = self.lock();
+        inner.in_use.remove(segment);
+        inner.lives.remove(&segment);
     }
 
     /// Whether the space of `segment`, which is free, may be given back now; if not, it may be when the superblock has been
@@ -171,8 +198,9 @@ impl LogShard {
         let open = if listed_early { told.taking_segment() } else { None };
         let Some(segment) = open.or_else(|| told.newly_used()) else { return };
         // A group that became durable before does not keep what is being freed.
-        if matches!(self.segments.get(segment).role, Role::Open | Role::Sealed | Role::Cleaning) {
-            self.segments.pool().inventory().used(segment);
+        let entry = self.segments.get(segment);
+        if matches!(entry.role, Role::Open | Role::Sealed | Role::Cleaning) {
+            self.segments.pool().inventory().used(segment, entry.generation);
         }
     }
 }

@@ -14,7 +14,7 @@ proptest! {
 #[test]
 fn space_that_is_listed_is_given_back_only_when_both_slots_list_it_no_more() {
     let inventory = Inventory::default();
-    inventory.opened(&[(5, 1)], [1, 2, 3].into_iter());
+    inventory.opened(&[(5, 1)], [1, 2, 3].map(|segment| (segment, Some(1))).into_iter());
     assert!(!inventory.is_due(), "the opening has said what there is");
     inventory.freed(2);
     assert!(inventory.may_be_discarded(4) && !inventory.is_due());
@@ -30,11 +30,11 @@ fn space_that_is_listed_is_given_back_only_when_both_slots_list_it_no_more() {
 #[test]
 fn what_is_used_while_the_superblock_is_written_is_due_again() {
     let inventory = Inventory::default();
-    inventory.used(7);
+    inventory.used(7, 1);
     assert!(inventory.is_due());
     let runs = inventory.begin_note();
-    inventory.used(8);
-    inventory.used(7);
+    inventory.used(8, 1);
+    inventory.used(7, 1);
     inventory.end_note(&runs);
     assert!(inventory.is_due());
     assert_eq!((runs, inventory.begin_note()), (vec![(7, 1)], vec![(7, 2)]));

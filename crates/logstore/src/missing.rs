@@ -11,7 +11,7 @@
 use crate::checkpoint::find;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::Superblock;
-use crate::inventory::{are_all_listed, segments_of};
+use crate::inventory::{are_all_listed, life_mark, segments_of};
 use crate::open::{OpenReport, OpenSettings, read_ranges};
 use std::collections::BTreeSet;
 use tierstone_base::codec::Reader;
@@ -180,6 +180,45 @@ pub(crate) fn refuse_younger(
             named(&younger)
         ),
     ))
+}
+
+/// Refuses a store that was closed in good order and of which a segment has another life than it had then: it was put back
+/// from an older copy. `lives`: of each segment with records, its number and its generation.
+///
+/// # Errors
+/// `Corrupt`, unless that is accepted.
+pub(crate) fn refuse_other_lives(
+    settings: &OpenSettings,
+    superblock: &Superblock,
+    report: &OpenReport,
+    lives: impl Iterator<Item = (u32, u64)>,
+) -> Result<()> {
+    let is_whole = report.missing_segments.is_empty() && report.damaged_segments.is_empty();
+    let is_off =
+        ["lives_not_compared", "missing_not_missed"].iter().any(|rule| settings.mutations.is_on(rule));
+    if settings.loss_accepted || !report.clean || !is_whole || is_off {
+        return Ok(());
+    }
+    if are_lives_as_listed(superblock, lives) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Corrupt,
+        "a segment, nobody knows which, is not the one that was there when the store was closed: it was put back from an \
+         older copy, and what was written since is missing. Put back all files of one copy, into an empty directory, or \
+         restore a backup, or open the store as it is by accepting the loss (--disk-loss accept)",
+    ))
+}
+
+/// Whether the segments that `superblock`, of a store closed in good order, lists have the lives that they had then; true where
+/// it does not say.
+pub(crate) fn are_lives_as_listed(superblock: &Superblock, lives: impl Iterator<Item = (u32, u64)>) -> bool {
+    if superblock.lives == 0 || !are_all_listed(superblock) {
+        return true;
+    }
+    let listed: BTreeSet<u32> = segments_of(&superblock.in_use).collect();
+    let marks = lives.filter(|(number, _)| listed.contains(number));
+    marks.fold(0, |all, (number, generation)| all ^ life_mark(number, generation)) == superblock.lives
 }
 
 /// Segments that have lost their headers, which was accepted or is no loss, get free ones, durably: they are missed once, or

@@ -261,6 +261,8 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     missing::refuse_loss(settings, &report)?;
     let openings = found.iter().map(|(&number, segment)| (number, opening_of(segment.header.log_id)));
     missing::refuse_younger(settings, &superblock, &report, openings)?;
+    let lives = found.iter().map(|(&number, segment)| (number, segment.header.generation));
+    missing::refuse_other_lives(settings, &superblock, &report, lives)?;
     missing::free_headerless(device, superblock.store_id, &numbers, &report)?;
     let is_damaged = report.damaged_superblock_slot;
     checkpoints.add_region(snapshots::find(settings, &superblock, geometry, is_damaged)?);
@@ -295,7 +297,9 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let begins_at = if report.created { settings.first_seq } else { 0 };
     let applied = newest_of(&found, &chosen).max(walked_max_seq).max(begins_at);
     let pool = Arc::new(SegmentPool::new(geometry.segment_limit, settings.shard_count.max(1)));
-    pool.inventory().opened(&superblock.in_use, in_use(&found, &report).into_iter());
+    let lives = in_use(&found, &report).into_iter();
+    let lives = lives.map(|number| (number, found.get(&number).map(|segment| segment.header.generation)));
+    pool.inventory().opened(&superblock.in_use, lives);
     let mut plans = deal(settings, &next, (hasher, geometry), &pool, &found, applied);
     plans.iter_mut().zip(chosen).for_each(|(plan, checkpoint)| plan.checkpoint = checkpoint);
     plans[0].lost_segments = (report.missing_segments.len() + report.damaged_segments.len()) as u64;

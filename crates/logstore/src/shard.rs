@@ -401,7 +401,8 @@ impl LogShard {
                 }
             }
             IoTag::Seal { stream, segment } => {
-                self.segments.pool().inventory().used(segment);
+                let generation = self.segments.get(segment).generation;
+                self.segments.pool().inventory().used(segment, generation);
                 let entry = self.segments.get_mut(segment);
                 if entry.role == Role::Open {
                     entry.role = Role::Sealed;

@@ -71,8 +71,9 @@ impl SuperblockWriter {
     /// # Errors
     /// As [`SuperblockWriter::write`]; the next opening then finds a store that was not closed.
     pub fn close(&mut self, device: &mut dyn BlockDevice, inventory: Option<&Inventory>) -> Result<()> {
+        let lives = inventory.map_or(0, Inventory::lives);
         let in_use = inventory.map(Inventory::begin_note).unwrap_or_default();
-        self.write(device, Superblock { clean: true, in_use, ..self.superblock.clone() })
+        self.write(device, Superblock { clean: true, in_use, lives, ..self.superblock.clone() })
     }
 }
 
@@ -113,6 +114,7 @@ pub(crate) fn read_superblock(
         batches_decided: 0,
         redo_opening: 0,
         in_use: Vec::new(),
+        lives: 0,
     };
     Ok(SuperblockWriter { superblock, counter: 0, slot: 0 })
 }

@@ -8,17 +8,19 @@ use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
 use tierstone_logstore::check::{CheckSettings, DamageKind, Loss, check};
+use tierstone_logstore::format::segment::{HeaderFound, SegmentHeader, SegmentState};
 use tierstone_logstore::format::superblock::META_BYTES;
-use tierstone_logstore::{LogShard, OpenReport, OpenSettings, RedoMemory, SuperblockWriter};
-use tierstone_media::Wait;
+use tierstone_logstore::{Inventory, LogShard, OpenReport, OpenSettings, RedoMemory, SuperblockWriter};
 use tierstone_media::region::{Region, WordRegion};
 use tierstone_media::sim::{SimDevice, SimMedium};
+use tierstone_media::{BLOCK_BYTES, Wait};
 
 const SPACE: KeyspaceId = KeyspaceId(1);
 
 struct Opened {
     store: Harness<LogShard, SimDevice>,
     superblock: SuperblockWriter,
+    inventory: Arc<Inventory>,
     report: OpenReport,
     medium: SimMedium,
 }
@@ -31,6 +33,7 @@ impl Opened {
         Ok(Opened {
             store: Harness::new(shard, device, opened.hasher),
             superblock: opened.superblock,
+            inventory: opened.inventory,
             report: opened.report,
             medium: medium.clone(),
         })
@@ -59,7 +62,7 @@ impl Opened {
             self.store.turn(Wait::One);
         }
         drop(self.store);
-        self.superblock.close(&mut self.medium.device(), None).unwrap();
+        self.superblock.close(&mut self.medium.device(), Some(&self.inventory)).unwrap();
     }
 }
 
@@ -136,6 +139,64 @@ fn segments_that_only_a_damaged_slot_knew_are_served() {
     let mut third = Opened::on(&medium, &settings(None, 3, None)).unwrap();
     assert!(third.report.damaged_superblock_slot);
     assert_eq!(third.get(25).as_deref(), Some("second"));
+}
+
+/// A closed store, and each of its segments that has another life than in a copy of before, which is put in its place.
+fn with_one_older_segment() -> Vec<SimMedium> {
+    let medium = common::medium(64 << 10, 16);
+    let mut first = Opened::on(&medium, &settings(None, 1, None)).unwrap();
+    first.put(0..400, &format!("first {}", "x".repeat(900)));
+    first.close();
+    let before = copy_of(&medium);
+    let mut second = Opened::on(&medium, &settings(None, 2, None)).unwrap();
+    for round in 0..5 {
+        second.put(0..400, &format!("second {round} {}", "x".repeat(900)));
+    }
+    second.close();
+    let geometry = medium.settings().geometry;
+    let life = |medium: &SimMedium, segment| match SegmentHeader::decode(
+        &medium.peek(geometry.segment_offset(segment), BLOCK_BYTES),
+    ) {
+        HeaderFound::Whole(header) if header.state == SegmentState::Log => Some(header.generation),
+        _ => None,
+    };
+    let lives = (0..16).map(|segment| (segment, life(&before, segment), life(&medium, segment)));
+    let other = lives.filter(|(_, before, now)| before.is_some() && now.is_some() && before != now);
+    let put_back = |segment| {
+        let (copy, offset) = (copy_of(&medium), geometry.segment_offset(segment));
+        copy.overwrite(offset, &before.peek(offset, geometry.segment_bytes as usize));
+        copy
+    };
+    other.map(|(segment, ..)| put_back(segment)).collect()
+}
+
+#[test]
+fn a_segment_that_is_put_back_from_an_older_copy_is_refused() {
+    let all = with_one_older_segment();
+    println!("{} segments have other lives", all.len());
+    assert!(all.len() > 1);
+    for medium in all {
+        let checked = check(&mut medium.device(), &CheckSettings::default(), &mut |_| {}).unwrap();
+        let told = checked.findings.iter().any(|found| found.detail.contains("older copy"));
+        assert!(told, "{:?}", checked.findings);
+        for _ in 0..2 {
+            let said = refusal(Opened::on(&medium, &settings(None, 3, None)));
+            assert!(said.contains("put back from an older copy"), "{said}");
+        }
+        let accepted = OpenSettings { loss_accepted: true, ..settings(None, 3, None) };
+        Opened::on(&medium, &accepted).unwrap().close();
+        Opened::on(&medium, &settings(None, 4, None)).unwrap();
+    }
+}
+
+#[test]
+fn an_older_segment_that_is_taken_is_noticed() {
+    for medium in with_one_older_segment() {
+        let mut opened = Opened::on(&medium, &settings(None, 3, Some("lives_not_compared"))).unwrap();
+        let is_lost = |value: Option<String>| value.is_none_or(|value| !value.starts_with("second 4 "));
+        let lost = (0..400).filter(|&number| is_lost(opened.get(number))).count();
+        assert!(lost > 0, "nothing is lost with an older segment");
+    }
 }
 
 /// A store killed in its second opening, of whose writes the newest lie in the region; and a copy of its files of the

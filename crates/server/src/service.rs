@@ -169,6 +169,11 @@ pub trait Service {
         false
     }
 
+    /// Whether it may go on, once its client has taken some of its output, when that is full; else it is closed at once.
+    fn may_drain(&self, _connection: &Self::Connection) -> bool {
+        true
+    }
+
     /// The connection that is to be closed since connections take too much memory, if any. Asked at the end of every
     /// turn, and again until there is none.
     fn evict(&mut self, _now: Now, _connections: &mut Connections<Self::Connection>) -> Option<ConnectionId> {

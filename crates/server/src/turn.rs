@@ -246,7 +246,7 @@ impl<S: Service> Turn<S> {
         }
         if entry.output.is_full() {
             entry.hold = Hold::Drain;
-            return;
+            return self.close_undrained(index);
         }
         if entry.input.len() < entry.needed {
             return;
@@ -259,6 +259,18 @@ impl<S: Service> Turn<S> {
         apply_want(entry, received.want, rest);
         if received.consumed > 0 {
             self.connections.stages.queue.record_us(queued_us);
+        }
+        if received.want == Want::Drain {
+            self.close_undrained(index);
+        }
+    }
+
+    /// Closes a connection that waits for its client to take output, and may not.
+    fn close_undrained(&mut self, index: u32) {
+        let Some(entry) = self.connections.entry(index) else { return };
+        if !self.service.may_drain(&entry.state) {
+            entry.phase = Phase::Aborted;
+            self.note_over_output();
         }
     }
 

@@ -278,6 +278,7 @@ pub fn check_superblock(data: &[u8]) {
         batches_decided: 0,
         redo_opening: 0,
         in_use: Vec::new(),
+        lives: 0,
     };
     let Ok(mut slot) = blank.encode(word(data)) else { panic!("a blank superblock fits a slot") };
     const HEADER_BYTES: usize = 40;

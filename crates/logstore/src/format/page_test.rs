@@ -108,6 +108,7 @@ fn the_page_prints_a_slot_of_the_superblock() {
         batches_decided: 0,
         redo_opening: 0,
         in_use: Vec::new(),
+        lives: 0,
     };
     let slot = superblock.encode(1).unwrap();
     let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 4;

@@ -157,7 +157,7 @@ pub(crate) fn list(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let args = control.args;
     let every = || table::commands().flat_map(|c| std::iter::once(c).chain(c.subcommands));
     let names: Vec<&'static str> = match (args.len(), args.get(2)) {
-        (2, _) => table::commands().map(|command| command.name).collect(),
+        (2, _) => every().map(|command| command.name).collect(),
         (5, Some(word)) if word.eq_ignore_ascii_case(b"FILTERBY") => {
             let value = args.at(4);
             match args.at(3).to_ascii_uppercase().as_slice() {

@@ -554,6 +554,11 @@ impl<E: Engine> Service for RedisService<E> {
         self.executor.is_listening(connection.name)
     }
 
+    /// A stranger who asks and asks, and takes no answer, holds nothing for long.
+    fn may_drain(&self, connection: &RedisConnection) -> bool {
+        connection.authenticated
+    }
+
     fn evict(&mut self, now: Now, connections: &mut Connections<RedisConnection>) -> Option<ConnectionId> {
         self.client_to_close(now, connections)
     }

@@ -434,6 +434,31 @@ fn who_takes_back_who_he_is_has_the_limits_of_a_stranger_again() {
     assert_eq!(ask(&mut driver, client, &long), "-ERR Protocol error: unauthenticated bulk length\r\n");
 }
 
+/// Who does not say who he is, asks on and takes no answer is closed as soon as his output is full; who has said it waits.
+#[test]
+fn a_stranger_who_takes_no_answers_is_closed() {
+    let output = crate::OutputLimits { full_bytes: 64 << 10, ..Default::default() };
+    let (mut driver, _told) = driver(TransportSettings { output, ..Default::default() });
+    let admin = driver.connect(NOW, &Peer::Unix).unwrap();
+    assert_eq!(ask(&mut driver, admin, "CONFIG SET requirepass pw"), "+OK\r\n");
+    for (is_known, order) in [(false, "GET key\r\n"), (true, "ECHO 0123456789\r\n")] {
+        let client = driver.connect(NOW, &Peer::Unix).unwrap();
+        if is_known {
+            assert_eq!(ask(&mut driver, client, "AUTH pw"), "+OK\r\n");
+        }
+        driver.set_stalled(client, true);
+        for _ in 0..40 {
+            driver.receive(NOW, client, order.repeat(200).as_bytes());
+            driver.turn(NOW);
+        }
+        let clients = ask(&mut driver, admin, "INFO");
+        let is_there = |line: &str| clients.contains(&format!("\r\n{line}\r\n"));
+        assert!(is_there("client_output_buffer_limit_disconnections:1"), "{clients}");
+        let connected = if is_known { 2 } else { 1 };
+        assert!(is_there(&format!("connected_clients:{connected}")), "{clients}");
+    }
+}
+
 #[test]
 fn a_shard_that_ends_in_whatever_way_gives_its_place_up_once() {
     let all = Arc::new(AtomicUsize::new(3));
