@@ -33,6 +33,45 @@ impl Expiry {
     }
 }
 
+/// When a value that is on its way to a shard stops being there. The wall clock of a shard never goes back, so that it may be
+/// ahead of the caller's; the monotonic one is the same for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Until {
+    #[default]
+    Never,
+    /// By the wall clock, in milliseconds since 1970.
+    Time(u64),
+    /// By the monotonic clock, in microseconds.
+    Moment(u64),
+}
+
+impl Until {
+    /// What `expiry` means in a call that is made now; `now` is asked only where that matters.
+    pub(crate) fn of(expiry: Expiry, now: impl FnOnce() -> Now) -> Until {
+        match expiry {
+            Expiry::Never => Until::Never,
+            Expiry::At(time_ms) => Until::Time(time_ms),
+            Expiry::In(duration) => {
+                let lasts_us = u64::try_from(duration.as_millis()).ok().and_then(|ms| ms.checked_mul(1_000));
+                let moment_us = lasts_us.and_then(|us| now().monotonic_us.checked_add(us));
+                moment_us.map_or(Until::Time(u64::MAX), Until::Moment)
+            }
+        }
+    }
+
+    /// The time in milliseconds since 1970 that a record carries, by a shard's clocks; zero: never.
+    pub(crate) fn at_ms(self, now: Now) -> u64 {
+        match self {
+            Until::Never => 0,
+            Until::Time(time_ms) => Expiry::At(time_ms).at_ms(now),
+            Until::Moment(at_us) => {
+                let left_ms = at_us.saturating_sub(now.monotonic_us).div_ceil(1_000);
+                now.wall_ms.saturating_add(left_ms).max(1)
+            }
+        }
+    }
+}
+
 /// How a value is put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
@@ -225,5 +264,24 @@ mod tests {
         assert_eq!(Expiry::At(0).at_ms(now), 1);
         assert_eq!(Expiry::In(Duration::from_secs(2)).at_ms(now), 3_000);
         assert_eq!(Expiry::In(Duration::MAX).at_ms(now), u64::MAX);
+    }
+
+    #[test]
+    fn a_value_on_its_way_lasts_as_long_by_a_clock_that_is_ahead_and_its_way_counts() {
+        let caller = Now { monotonic_us: 7_000, wall_ms: 1_000 };
+        let until = |expiry| Until::of(expiry, || caller);
+        let ahead = Now { monotonic_us: 7_300, wall_ms: 90_000 };
+        assert_eq!(until(Expiry::Never).at_ms(ahead), 0);
+        assert_eq!(until(Expiry::At(0)).at_ms(ahead), 1);
+        assert_eq!(until(Expiry::At(5_000)).at_ms(ahead), 5_000);
+        assert_eq!(until(Expiry::In(Duration::from_secs(2))).at_ms(ahead), 92_000);
+        let later = Now { monotonic_us: 1_507_000, wall_ms: 91_500 };
+        assert_eq!(until(Expiry::In(Duration::from_secs(2))).at_ms(later), 92_000);
+        assert_eq!(
+            until(Expiry::In(Duration::from_secs(1))).at_ms(later),
+            91_500,
+            "it has passed on the way"
+        );
+        assert_eq!(until(Expiry::In(Duration::MAX)).at_ms(ahead), u64::MAX);
     }
 }

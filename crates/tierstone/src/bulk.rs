@@ -12,6 +12,7 @@
 //!
 //! Who owns the data: a stage owns copies of keys and values in one piece of memory, until all are applied.
 
+use crate::batch::Until;
 use crate::engine::DatabaseShard;
 use crate::plain::check_plain;
 use std::collections::VecDeque;
@@ -71,7 +72,7 @@ struct Staged {
     start: usize,
     key_len: u32,
     value_len: u32,
-    expiry_ms: u64,
+    until: Until,
 }
 
 /// Records of one shard and keyspace that gather.
@@ -110,12 +111,12 @@ impl Stage {
     }
 
     /// Adds a record; key and value are within the limits of [`check_lengths`].
-    pub fn push(&mut self, position: Position, key: &[u8], value: &[u8], expiry_ms: u64) {
+    pub fn push(&mut self, position: Position, key: &[u8], value: &[u8], until: Until) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         let (key_len, value_len) = (key.len() as u32, value.len() as u32);
-        self.records.push(Staged { position, start, key_len, value_len, expiry_ms });
+        self.records.push(Staged { position, start, key_len, value_len, until });
     }
 
     /// Empties the stage and keeps its memory.
@@ -129,17 +130,18 @@ impl Stage {
         self.records.len()
     }
 
-    /// The writes of the records from number `first` on.
-    pub fn writes(&self, first: usize) -> Vec<Write<'_>> {
-        self.records[first..].iter().map(|staged| self.write(staged)).collect()
+    /// The writes of the records from number `first` on, by the shard's clocks.
+    pub fn writes(&self, first: usize, now: Now) -> Vec<Write<'_>> {
+        self.records[first..].iter().map(|staged| self.write(staged, now)).collect()
     }
 
-    fn write(&self, staged: &Staged) -> Write<'_> {
+    fn write(&self, staged: &Staged, now: Now) -> Write<'_> {
         let key_end = staged.start + staged.key_len as usize;
         let value = &self.bytes[key_end..key_end + staged.value_len as usize];
         let bytes = &self.bytes[staged.start..key_end];
         let key = Key { keyspace: self.keyspace, position: staged.position, bytes };
-        Write { key, kind: WriteKind::Put { value, expiry_ms: staged.expiry_ms, kind: ValueKind::STRING } }
+        let expiry_ms = staged.until.at_ms(now);
+        Write { key, kind: WriteKind::Put { value, expiry_ms, kind: ValueKind::STRING } }
     }
 }
 
@@ -240,7 +242,7 @@ impl<D> Loading<D> {
             if put_off.positions.len() >= PutOff::WAITING_MAX {
                 return true;
             }
-            let write = stage.write(&stage.records[number]);
+            let write = stage.write(&stage.records[number], now);
             if put_off.positions.contains(&write.key.position) {
                 return true;
             }
@@ -263,7 +265,7 @@ impl<D> Loading<D> {
         if *next == stage.len() {
             return Ok(true);
         }
-        let writes = stage.writes(*next);
+        let writes = stage.writes(*next, now);
         check_plain(engine, now, &writes)?;
         let mut rest = &writes[..];
         while !rest.is_empty() {

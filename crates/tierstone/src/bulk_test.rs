@@ -4,7 +4,7 @@ use super::*;
 fn a_stage_has_room_for_one_record_at_least() {
     let mut stage = Stage::new(KeyspaceId(3));
     assert!(stage.has_room(1 << 20, 64 << 10));
-    stage.push(Position(1), b"key", b"value", 0);
+    stage.push(Position(1), b"key", b"value", Until::Never);
     assert!(!stage.has_room(64 << 10, 64 << 10));
     assert!(stage.has_room(60 << 10, 64 << 10));
 }

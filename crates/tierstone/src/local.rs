@@ -16,6 +16,7 @@ use crate::batch::{Batch, Expiry, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions, NOTED_EVERY};
 use crate::lane::{Fetching, KeyPage, Lane, READS_AT_ONCE};
 use crate::named::resolve;
+use crate::plain::later;
 use crate::range::{KeyRange, Merge, Range};
 use crate::scan::{Cursor, Entry, Page};
 use crate::snapshot::{Dropped, Scan, Snapshot};
@@ -24,7 +25,7 @@ use crate::storage::StorageDevice;
 use std::marker::PhantomData;
 use std::time::Duration;
 use tierstone_base::clock::{Clock, SystemClock};
-use tierstone_base::{KeyHasher, KeyspaceId, Position, Result, Seq};
+use tierstone_base::{KeyHasher, KeyspaceId, Now, Position, Result, Seq};
 use tierstone_engine::{Engine, EngineStatistics, Key, SnapshotId, ValueKind, Write, WriteKind};
 use tierstone_media::Wait;
 
@@ -196,14 +197,18 @@ impl Store {
         }
         let shards = self.lanes.len() as u16;
         self.release_dropped();
-        let now = self.lanes[0].tick();
+        let mut now = None;
         let mut writes = Vec::with_capacity(batch.len());
         for change in batch.changes() {
             let keyspace = resolve(&self.database.facts().map, change.keyspace)?;
             let key = Key { keyspace, position: self.hasher.position(change.key), bytes: change.key };
             let kind = match change.put {
                 Some((value, expiry)) => {
-                    WriteKind::Put { value, expiry_ms: expiry.at_ms(now), kind: ValueKind::STRING }
+                    let expiry_ms = match expiry {
+                        Expiry::Never => 0,
+                        expiry => expiry.at_ms(*now.get_or_insert_with(|| latest(&mut self.lanes))),
+                    };
+                    WriteKind::Put { value, expiry_ms, kind: ValueKind::STRING }
                 }
                 None => WriteKind::Delete,
             };
@@ -537,6 +542,11 @@ fn expiry_ms(lane: &mut Lane<StorageDevice>, options: PutOptions) -> u64 {
         Expiry::Never => 0,
         expiry => expiry.at_ms(lane.tick()),
     }
+}
+
+/// The time of the shard whose clock is ahead: that of each goes back no more, even where the system's does.
+fn latest(lanes: &mut [Lane<StorageDevice>]) -> Now {
+    lanes.iter_mut().fold(Now::default(), |now, lane| later(now, lane.tick()))
 }
 
 #[cfg(test)]

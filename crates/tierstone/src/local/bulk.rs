@@ -1,10 +1,11 @@
 //! Bulk loads of the local handle.
 
 use super::{Store, across};
-use crate::batch::PutOptions;
+use crate::batch::{PutOptions, Until};
 use crate::bulk::{BulkOptions, Loaded, Loads, Stage, check_lengths};
 use crate::lane::RoomWait;
 use crate::lane::among::turn_others;
+use tierstone_base::clock::Clock;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
 use tierstone_media::Wait;
 
@@ -88,12 +89,12 @@ impl<'s> BulkLoad<'s> {
         check_lengths(key, value, self.value_bytes_max)?;
         let position = self.store.hasher.position(key);
         let shard = position.shard(self.lanes.len() as u16);
-        let expiry_ms = super::expiry_ms(&mut self.store.lanes[usize::from(shard)], options);
+        let until = Until::of(options.expiry, || self.store.clock.now());
         let shard = usize::from(shard);
         if !self.lanes[shard].gathers.has_room(key.len() + value.len(), self.options.stage_bytes) {
             self.write_stage(shard)?;
         }
-        self.lanes[shard].gathers.push(position, key, value, expiry_ms);
+        self.lanes[shard].gathers.push(position, key, value, until);
         Ok(())
     }
 

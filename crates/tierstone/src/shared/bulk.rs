@@ -4,9 +4,10 @@
 
 use super::message::Message;
 use super::{Answer, SharedStore};
-use crate::batch::{Expiry, PutOptions};
+use crate::batch::{PutOptions, Until};
 use crate::bulk::{BulkOptions, Loaded, Stage, check_lengths};
 use std::collections::VecDeque;
+use tierstone_base::clock::Clock;
 use tierstone_base::{KeyspaceId, Result};
 
 /// Very many records on their way into a store: see [`SharedStore::bulk_load`].
@@ -82,15 +83,12 @@ impl SharedBulkLoad {
         check_lengths(key, value, self.store.inner.value_bytes_max)?;
         let position = self.store.inner.hasher.position(key);
         let shard = position.shard(self.lanes.len() as u16);
-        let expiry_ms = match options.expiry {
-            Expiry::Never => 0,
-            expiry => expiry.at_ms(self.store.inner.now()),
-        };
+        let until = Until::of(options.expiry, || self.store.inner.clock.now());
         if !self.lanes[usize::from(shard)].gathers.has_room(key.len() + value.len(), self.options.stage_bytes)
         {
             self.send_stage(shard)?;
         }
-        self.lanes[usize::from(shard)].gathers.push(position, key, value, expiry_ms);
+        self.lanes[usize::from(shard)].gathers.push(position, key, value, until);
         Ok(())
     }
 

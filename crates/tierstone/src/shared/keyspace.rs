@@ -4,11 +4,12 @@ use super::answer::Answer;
 use super::message::{Message, OwnedKey, OwnedPut};
 use super::waiter::Caller;
 use super::{Inner, SharedBulkLoad, SharedRange, SharedScan, SharedStore};
-use crate::batch::PutOptions;
+use crate::batch::{PutOptions, Until};
 use crate::bulk::BulkOptions;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use std::future::Future;
+use tierstone_base::clock::Clock;
 use tierstone_base::{KeyspaceId, Result};
 
 /// A shard's part of a get of many: places in the caller's list, and the answer.
@@ -60,11 +61,8 @@ impl Inner {
         let mut bytes = Vec::with_capacity(key.len() + value.len());
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
-        let expiry_ms = match options.expiry {
-            crate::Expiry::Never => 0,
-            expiry => expiry.at_ms(self.now()),
-        };
-        let put = OwnedPut { keyspace, position, bytes, key_len: key.len(), expiry_ms };
+        let until = Until::of(options.expiry, || self.clock.now());
+        let put = OwnedPut { keyspace, position, bytes, key_len: key.len(), until };
         self.ask_for(caller, position.shard(self.shards()), |reply| Message::Put { put, reply })
     }
 
@@ -227,3 +225,7 @@ impl SharedKeyspace {
         self.len().map(|count| count == 0)
     }
 }
+
+#[cfg(test)]
+#[path = "keyspace_test.rs"]
+mod keyspace_test;

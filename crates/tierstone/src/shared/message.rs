@@ -5,14 +5,14 @@ use super::across::Seat;
 use super::answer::Reply;
 use super::cut::{Share, Taken};
 use super::transfer::{Ask, Told};
-use crate::batch::Batch;
+use crate::batch::{Batch, Until};
 use crate::bulk::Stage;
 use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
 use crate::transfer::drive::Work;
 use std::sync::Weak;
 use tierstone_base::collections::Set;
-use tierstone_base::{KeyspaceId, Position};
+use tierstone_base::{KeyspaceId, Now, Position};
 use tierstone_engine::{
     BackupCut, BackupSince, BackupStep, EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId,
     ValueKind, Verification, Write, WriteKind,
@@ -33,23 +33,26 @@ impl OwnedKey {
     }
 }
 
-/// A put, its key and value in one piece.
+/// A put, its key and value in one piece. The shard, not the caller, works out when it expires.
 #[derive(Debug)]
 pub(super) struct OwnedPut {
     pub keyspace: KeyspaceId,
     pub position: Position,
     pub bytes: Vec<u8>,
     pub key_len: usize,
-    pub expiry_ms: u64,
+    pub until: Until,
 }
 
 impl OwnedPut {
-    pub fn view(&self) -> Write<'_> {
-        let (key, value) = self.bytes.split_at(self.key_len);
-        Write {
-            key: Key { keyspace: self.keyspace, position: self.position, bytes: key },
-            kind: WriteKind::Put { value, expiry_ms: self.expiry_ms, kind: ValueKind::STRING },
-        }
+    pub fn key(&self) -> Key<'_> {
+        Key { keyspace: self.keyspace, position: self.position, bytes: &self.bytes[..self.key_len] }
+    }
+
+    /// What is to be written, by the shard's clocks.
+    pub fn view(&self, now: Now) -> Write<'_> {
+        let value = &self.bytes[self.key_len..];
+        let expiry_ms = self.until.at_ms(now);
+        Write { key: self.key(), kind: WriteKind::Put { value, expiry_ms, kind: ValueKind::STRING } }
     }
 }
 
@@ -58,7 +61,7 @@ impl OwnedPut {
 pub(super) struct OwnedBatch {
     pub batch: Batch,
     /// Keyspace, position and expiry of each change.
-    pub places: Vec<(KeyspaceId, Position, u64)>,
+    pub places: Vec<(KeyspaceId, Position, Until)>,
 }
 
 impl OwnedBatch {
@@ -66,13 +69,16 @@ impl OwnedBatch {
         self.places.iter().any(|(id, ..)| keyspaces.contains(id))
     }
 
-    pub fn view(&self) -> Vec<Write<'_>> {
+    /// What is to be written, by the shard's clocks.
+    pub fn view(&self, now: Now) -> Vec<Write<'_>> {
         let changes = self.batch.changes().zip(&self.places);
         changes
-            .map(|(change, &(keyspace, position, expiry_ms))| Write {
+            .map(|(change, &(keyspace, position, until))| Write {
                 key: Key { keyspace, position, bytes: change.key },
                 kind: match change.put {
-                    Some((value, _)) => WriteKind::Put { value, expiry_ms, kind: ValueKind::STRING },
+                    Some((value, _)) => {
+                        WriteKind::Put { value, expiry_ms: until.at_ms(now), kind: ValueKind::STRING }
+                    }
                     None => WriteKind::Delete,
                 },
             })

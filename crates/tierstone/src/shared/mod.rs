@@ -41,10 +41,9 @@ pub use opening::Opening;
 pub use range::{SharedRange, SharedSnapshotRange};
 pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan};
 
-use crate::batch::{Batch, KeyspaceName, PutOptions};
+use crate::batch::{Batch, KeyspaceName, PutOptions, Until};
 use crate::database::{Database, DatabaseOptions};
 use crate::named::resolve;
-use crate::plain::later;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use crate::statistics::sum;
@@ -62,7 +61,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use tierstone_base::clock::{Clock, SystemClock};
-use tierstone_base::{KeyHasher, KeyspaceId, Now, Position, Result};
+use tierstone_base::{KeyHasher, KeyspaceId, Position, Result};
 use tierstone_engine::{Durability, EngineStatistics, Verification};
 use tierstone_store::DatabaseMap;
 use transfer::Claims;
@@ -445,10 +444,6 @@ impl SharedStore {
 }
 
 impl Inner {
-    fn now(&self) -> Now {
-        later(Now::default(), self.clock.now())
-    }
-
     fn map(&self) -> RwLockReadGuard<'_, DatabaseMap> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -493,17 +488,18 @@ impl Inner {
 
     /// Sends a batch to its shard, or its parts to theirs.
     fn write(&self, caller: Caller, batch: &Batch) -> Result<Answer<()>> {
-        let now = self.now();
+        // Once for all changes: those that last as long go at the same time.
+        let now = self.clock.now();
         let mut places = Vec::with_capacity(batch.len());
         {
             let map = self.map();
             for change in batch.changes() {
                 let keyspace = resolve(&map, change.keyspace)?;
-                let expiry_ms = change.put.map_or(0, |(_, expiry)| expiry.at_ms(now));
-                places.push((keyspace, self.hasher.position(change.key), expiry_ms));
+                let until = change.put.map_or(Until::Never, |(_, expiry)| Until::of(expiry, || now));
+                places.push((keyspace, self.hasher.position(change.key), until));
             }
         }
-        let of_shard = |&(_, position, _): &(KeyspaceId, Position, u64)| position.shard(self.shards());
+        let of_shard = |&(_, position, _): &(KeyspaceId, Position, Until)| position.shard(self.shards());
         let first = places.first().map_or(0, of_shard);
         if places.iter().all(|place| of_shard(place) == first) {
             let batch = OwnedBatch { batch: batch.clone(), places };

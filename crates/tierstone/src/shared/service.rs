@@ -342,13 +342,9 @@ impl Service {
             return message.refuse(never_held());
         }
         let token = self.number();
-        let put;
         let key = match &message {
             Message::Get { key, .. } | Message::Delete { key, .. } => key.view(),
-            Message::Put { put: owned, .. } => {
-                put = owned.view();
-                put.key
-            }
+            Message::Put { put, .. } => put.key(),
             other => unreachable!("{other:?} has not one key"),
         };
         self.engine.fetch(self.now, &[(token, key)]);
@@ -358,7 +354,7 @@ impl Service {
 
     fn put(&mut self, message: Message, mut attempt: Attempt) {
         let Message::Put { put, reply } = message else { return };
-        let write = put.view();
+        let write = put.view(self.now);
         match write_plain(&mut self.engine, self.now, &[write]) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
             Err(error) if self.may_find_room(&error) => {
@@ -398,7 +394,7 @@ impl Service {
 
     fn write_batch(&mut self, message: Message, unfinished: Option<Unfinished>) {
         let Message::Write { batch, reply } = message else { return };
-        match write_plain(&mut self.engine, self.now, &batch.view()) {
+        match write_plain(&mut self.engine, self.now, &batch.view(self.now)) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
             // Old records, if that is what it waits for, are on their way now.
             Err(error) if self.may_find_room(&error) => {

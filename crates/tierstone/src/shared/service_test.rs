@@ -58,7 +58,8 @@ impl World {
         let OwnedKey { keyspace, position, mut bytes } = self.key(key);
         let key_len = bytes.len();
         bytes.extend_from_slice(value);
-        let put = super::super::message::OwnedPut { keyspace, position, bytes, key_len, expiry_ms: 0 };
+        let put =
+            super::super::message::OwnedPut { keyspace, position, bytes, key_len, until: Default::default() };
         self.take(Message::Put { put, reply });
         answer
     }

@@ -96,7 +96,13 @@ impl World {
         let OwnedKey { keyspace, position, mut bytes } = self.key(key);
         let key_len = bytes.len();
         bytes.extend_from_slice(value);
-        (Message::Put { put: OwnedPut { keyspace, position, bytes, key_len, expiry_ms: 0 }, reply }, answer)
+        (
+            Message::Put {
+                put: OwnedPut { keyspace, position, bytes, key_len, until: Default::default() },
+                reply,
+            },
+            answer,
+        )
     }
 
     fn get(&self, key: &str) -> (Message, Answer<Option<Vec<u8>>>) {
@@ -130,7 +136,7 @@ impl World {
         let OwnedKey { keyspace, position, bytes } = self.key("other");
         let mut batch = OwnedBatch::default();
         batch.batch.put(&bytes, b"value");
-        batch.places.push((keyspace, position, 0));
+        batch.places.push((keyspace, position, Default::default()));
         self.mailbox.send(Message::Part { batch, seat: seats.pop().unwrap() }).unwrap();
         (seats.pop().unwrap(), answer)
     }

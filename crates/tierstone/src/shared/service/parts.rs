@@ -123,7 +123,7 @@ impl Service {
         if let Health::Failed(error) = self.engine.health() {
             return part.seat.refuse(failed(error));
         }
-        let writes = part.batch.view();
+        let writes = part.batch.view(self.now);
         let admitted = check_plain(&mut self.engine, self.now, &writes)
             .and_then(|()| self.engine.admit(self.now, &writes));
         drop(writes);
@@ -151,7 +151,7 @@ impl Service {
         }
         let across = part.seat.across();
         // Nothing else was asked of the engine since it said that it would take this.
-        match self.engine.write_part(self.now, &part.batch.view(), part.seat.ticket()) {
+        match self.engine.write_part(self.now, &part.batch.view(self.now), part.seat.ticket()) {
             Ok(receipt) => {
                 part.seat.note_written();
                 match receipt.commit {
