@@ -79,14 +79,15 @@ struct Staged {
 #[derive(Debug)]
 pub(crate) struct Stage {
     keyspace: KeyspaceId,
+    load: u64,
     bytes: Vec<u8>,
     records: Vec<Staged>,
 }
 
 impl Stage {
-    /// An empty stage.
-    pub fn new(keyspace: KeyspaceId) -> Self {
-        Stage { keyspace, bytes: Vec::new(), records: Vec::new() }
+    /// An empty stage of the load with the number `load`.
+    pub fn new(keyspace: KeyspaceId, load: u64) -> Self {
+        Stage { keyspace, load, bytes: Vec::new(), records: Vec::new() }
     }
 
     /// Whether there is nothing in it.
@@ -102,6 +103,11 @@ impl Stage {
     /// The keyspace that it is for.
     pub fn keyspace(&self) -> KeyspaceId {
         self.keyspace
+    }
+
+    /// The number of the load that it is of.
+    pub fn load(&self) -> u64 {
+        self.load
     }
 
     /// Whether a record of `len` bytes finds room within `stage_bytes`, or the stage is empty.
@@ -192,21 +198,22 @@ impl<D> Loads<D> {
     /// Applies what there is room for; whether anything was applied.
     ///
     /// # Errors
-    /// As [`tierstone_engine::Engine::write`]: nothing was applied, and what is first in line is refused.
-    pub fn advance(&mut self, engine: &mut DatabaseShard, now: Now) -> Result<bool> {
+    /// As [`tierstone_engine::Engine::write`], with the number of the load whose record is refused: nothing was applied.
+    pub fn advance(
+        &mut self,
+        engine: &mut DatabaseShard,
+        now: Now,
+    ) -> std::result::Result<bool, (Error, u64)> {
         let mut has_moved = false;
         self.put_off.positions.clear();
-        let mut outcome = Ok(true);
         for loading in &mut self.stages {
-            outcome = loading.advance(engine, now, &mut self.put_off, &mut has_moved);
-            if !matches!(outcome, Ok(true)) {
-                break;
+            match loading.advance(engine, now, &mut self.put_off, &mut has_moved) {
+                Ok(true) => {}
+                Err(error) if !has_moved => return Err((error, loading.stage.load())),
+                _ => break,
             }
         }
-        match outcome {
-            Err(error) if !has_moved => Err(error),
-            _ => Ok(has_moved),
-        }
+        Ok(has_moved)
     }
 
     /// A stage all of which is applied, if there is one.
@@ -289,13 +296,20 @@ pub(crate) fn check_lengths(key: &[u8], value: &[u8], value_bytes_max: u64) -> R
         let message = format!("a key of {} bytes is longer than {KEY_BYTES_MAX}", key.len());
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
+    // Longer keys take of the value's room.
+    let value_bytes_max = value_bytes_max.saturating_sub(key.len().saturating_sub(KEY_BYTES_BESIDE) as u64);
     if value.len() as u64 > value_bytes_max {
-        let message = format!("a value of {} bytes is longer than {value_bytes_max}", value.len());
+        let message = format!(
+            "a value of {} bytes is longer than {value_bytes_max}, which is what its key leaves",
+            value.len()
+        );
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     Ok(())
 }
 
+/// Bytes of a key beside which the longest value finds room.
+const KEY_BYTES_BESIDE: usize = 1_024;
 /// The longest key.
 const KEY_BYTES_MAX: usize = 65_535;
 

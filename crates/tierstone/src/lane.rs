@@ -9,19 +9,19 @@
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
 use crate::engine::DatabaseShard;
-use crate::plain::{later, look, owned_value, pause_us, prefetch, value_of, write_plain};
+use crate::plain::{check_plain, later, look, pause_us, prefetch, value_of, write_plain};
 use crate::space::SpaceWatch;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Commit, Engine, Event, Health, Key, Lookup, PREFETCHED_KEYS, PreparedPart, SnapshotId, Write,
-    WriteReceipt,
+    Commit, Engine, Event, Health, Key, Lookup, PREFETCHED_KEYS, PreparedPart, Write, WriteReceipt,
 };
 use tierstone_media::{BlockDevice, IoCompletion, IoKind, IoRequest, Wait};
 
 pub(crate) mod among;
 mod pages;
 mod ranges;
+mod snapshots;
 
 pub(crate) use pages::KeyPage;
 
@@ -79,6 +79,18 @@ pub(crate) struct RoomWait {
     began_us: u64,
     patience: Patience,
     looked_for_space: bool,
+}
+
+/// A record that was fetched; it is released with this, also where whoever reads it panics.
+struct Held<'e> {
+    engine: &'e mut DatabaseShard,
+    token: Token,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.engine.release(self.token);
+    }
 }
 
 impl RoomWait {
@@ -339,17 +351,13 @@ impl<D: BlockDevice> Lane<D> {
         }
         for _ in 0..FETCH_ROUNDS {
             let (token, failure) = self.fetch_one(key)?;
-            let missing =
-                match look(&mut self.engine, &self.clock, (&mut self.now, &mut self.expired_ms), key) {
-                    Lookup::Found(record) => {
-                        let answer = value_of(record).map(read);
-                        self.engine.release(token);
-                        return answer.map(Some);
-                    }
-                    Lookup::Missing => true,
-                    Lookup::Fetch => false,
-                };
-            self.engine.release(token);
+            let held = Held { engine: &mut self.engine, token };
+            let missing = match look(held.engine, &self.clock, (&mut self.now, &mut self.expired_ms), key) {
+                Lookup::Found(record) => return value_of(record).map(read).map(Some),
+                Lookup::Missing => true,
+                Lookup::Fetch => false,
+            };
+            drop(held);
             match failure {
                 _ if missing => return self.settle_past().map(|()| None),
                 Some(error) => return Err(error),
@@ -494,67 +502,15 @@ impl<D: BlockDevice> Lane<D> {
         }
     }
 
-    /// Takes a snapshot.
-    pub fn snapshot(&mut self) -> Result<SnapshotId> {
-        self.check_health()?;
-        let now = self.tick();
-        self.engine.snapshot(now)
-    }
-
-    /// Starts reading `keys` at a snapshot, in one submission; [`Lane::finish_at`] waits for them.
-    pub fn begin_at<'k>(
-        &mut self,
-        snapshot: SnapshotId,
-        keys: impl Iterator<Item = (usize, Key<'k>)>,
-    ) -> Result<Fetching<'k>> {
-        self.check_health()?;
-        let fetching = Fetching { keys: keys.collect(), first: self.next_token + 1 };
-        self.next_token += fetching.keys.len() as u64;
-        let keys = fetching.keys.iter().zip(fetching.first..);
-        let tokens: Vec<(Token, Key<'_>)> = keys.map(|(&(_, key), token)| (token, key)).collect();
-        let now = self.tick();
-        self.engine.read_at(now, snapshot, &tokens);
-        self.submit();
-        Ok(fetching)
-    }
-
-    /// Waits for what [`Lane::begin_at`] has started and gives all of it to `take`.
-    pub fn finish_at(
-        &mut self,
-        fetching: &Fetching<'_>,
-        take: &mut impl FnMut(usize, Result<Option<Vec<u8>>>),
-    ) -> Result<()> {
-        let mut missing = fetching.keys.len();
-        let mut patience = Patience::default();
-        while missing > 0 {
-            for event in self.events.drain(..) {
-                match event {
-                    Event::SnapshotRead { token, result, .. } => {
-                        let place = token.checked_sub(fetching.first).unwrap_or(u64::MAX) as usize;
-                        if let Some(&(place, _)) = fetching.keys.get(place) {
-                            missing -= 1;
-                            take(place, result.and_then(owned_value));
-                        }
-                    }
-                    Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } | Event::Ranged { .. } => {}
-                }
-            }
-            if missing > 0 {
-                self.check_health()?;
-                self.wait(&mut patience)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Whether `writes` would be taken now.
     pub fn admit(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        check_plain(&mut self.engine, self.now, writes)?;
         self.engine.admit(self.now, writes)
     }
 
     /// What writes this shard's part of a batch, if it is taken now.
     pub fn prepare_part<'e>(&'e mut self, writes: &'e [Write<'e>]) -> Result<PreparedPart<'e>> {
+        check_plain(&mut self.engine, self.now, writes)?;
         self.engine.prepare_part(self.now, writes)
     }
 

@@ -192,3 +192,29 @@ fn large_values_of_the_server_are_neither_read_nor_written() {
     put(&mut lane, b"other", b"small").unwrap();
     assert_eq!(get(&mut lane, b"other").unwrap().unwrap(), b"small");
 }
+
+#[test]
+fn a_record_is_let_go_where_its_reader_panics() {
+    let medium = medium(32);
+    let mut one = lane(&medium, 1 << 20, Durability::Sync);
+    for number in 0..200u8 {
+        put(&mut one, &[number], &[number; 8_000]).unwrap();
+    }
+    one.shut().unwrap();
+    drop(one);
+    let mut lane = crate::simulated::lane(&medium, 1 << 20, Durability::Sync);
+    let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let key = key(&lane, &[7]);
+        lane.get_with(key, |_| panic!("whoever reads it"))
+    }));
+    assert!(read.is_err());
+    // Others take its place in the cache.
+    for number in (0..200u8).chain(100..200) {
+        if number != 7 {
+            assert_eq!(get(&mut lane, &[number]).unwrap().unwrap(), [number; 8_000]);
+        }
+    }
+    let before = lane.engine.statistics().device.reads;
+    assert_eq!(get(&mut lane, &[7]).unwrap().unwrap(), [7; 8_000]);
+    assert_eq!(lane.engine.statistics().device.reads, before + 1, "it was held still");
+}

@@ -135,3 +135,33 @@ fn shards_give_space_back_that_batches_over_all_of_them_have_used() {
     store.close().unwrap();
     std::fs::remove_dir_all(&path).unwrap();
 }
+
+#[test]
+fn large_values_of_the_server_are_not_overwritten_whatever_the_number_of_shards() {
+    for shards in [1, 2] {
+        let (path, options) = options("large");
+        let mut store = Store::open(&DatabaseOptions { shards, ..options }).unwrap();
+        crate::simulated::put_large(&mut store, "xx");
+        let refused = |result: Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Unsupported);
+        refused(store.put(b"{xx}large", b"small"));
+        refused(store.put_nowait(b"{xx}large", b"small").map(drop));
+        refused(store.delete(b"{xx}large").map(drop));
+        let mut batch = Batch::new();
+        batch.put(b"{xx}other", b"small").put(b"{xx}large", b"small");
+        refused(store.write(&batch));
+        // Over all shards.
+        spread(&mut batch, 20, b"value");
+        refused(store.write(batch.put(b"{xx}large", b"small")));
+        spread(&mut batch, 20, b"value");
+        refused(store.write(batch.delete(b"{xx}large")));
+        let mut load = store.bulk_load(Default::default()).unwrap();
+        load.put(b"{xx}large", b"small").unwrap();
+        refused(load.finish().map(drop));
+        assert_eq!(store.len(), 1, "of {shards} shards one took a part of what was refused");
+        spread(&mut batch, 20, b"value");
+        store.write(&batch).unwrap();
+        assert_eq!(store.len(), 21);
+        drop(store);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}

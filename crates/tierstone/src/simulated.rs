@@ -2,10 +2,11 @@
 
 use crate::engine::DatabaseShard;
 use crate::lane::Lane;
+use crate::local::Store;
 use tierstone_base::KeyspaceId;
 use tierstone_base::clock::SystemClock;
 use tierstone_crash::Choices;
-use tierstone_engine::Durability;
+use tierstone_engine::{Durability, Engine, Key, ValueKind, Write, WriteKind};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::{OpenSettings, ShardSettings};
 use tierstone_media::{Geometry, SimDevice, SimMedium, SimSettings};
@@ -41,4 +42,21 @@ pub(crate) fn shard(
 pub(crate) fn lane(medium: &SimMedium, memory_bytes: u64, durability: Durability) -> Lane<SimDevice> {
     let (shard, device) = shard(medium, memory_bytes, durability);
     Lane::new(shard, device, SystemClock::new())
+}
+
+/// Writes a large value under `{name}large` as the server does: what says that it is one, and a chunk of it.
+pub(crate) fn put_large(store: &mut Store, name: &str) {
+    let (owner, chunk) = (format!("{{{name}}}large"), format!("{{{name}}}chunk"));
+    let (hasher, id, shards) = (store.hasher(), store.first, store.shards());
+    let put = |keyspace, bytes, kind| Write {
+        key: Key { keyspace, position: hasher.position(bytes), bytes },
+        kind: WriteKind::Put { value: b"bytes", expiry_ms: 0, kind },
+    };
+    let writes = [
+        put(id.chunks(), chunk.as_bytes(), ValueKind::STRING),
+        put(id, owner.as_bytes(), ValueKind::CHUNKED),
+    ];
+    let lane = &mut store.lanes[usize::from(writes[0].key.position.shard(shards))];
+    let receipt = lane.attempt(|engine, now| engine.write(now, &writes)).unwrap();
+    lane.commit(receipt).unwrap();
 }

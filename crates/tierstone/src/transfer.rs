@@ -100,8 +100,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput`: no such slots, or `target` has fewer databases. `Unsupported`: there are values above
-    /// 64 KiB that the server wrote. `Busy`: a move is under way.
+    /// `InvalidInput`: no such slots, or `target` has fewer databases. `Unsupported`: here or in
+    /// `target` are values above 64 KiB that the server wrote. `Busy`: a move is under way.
     /// `Retry`: more was written meanwhile than could be followed; begin again. Others: as
     /// [`Store::put`]. Before the hand-over this store is as if nothing had happened, and what the target
     /// got of the slots is void: [`Store::drop_slots`] of the target takes it away.
@@ -159,8 +159,10 @@ impl Store {
     fn adopt_keyspaces(&mut self, source: &Store) -> Result<()> {
         let databases = |store: &Store| store.database().facts().map.databases();
         databases_suffice(databases(self), databases(source))?;
-        for id in source.database().facts().map.keyspaces() {
-            chunks_cannot_move(source.len_of(id.chunks()))?;
+        for (store, which) in [(source, "source"), (&*self, "target")] {
+            for id in store.database().facts().map.keyspaces() {
+                chunks_cannot_move(store.len_of(id.chunks()), which)?;
+            }
         }
         for KeyspaceInfo { name, index } in source.keyspaces() {
             self.open_keyspace(&name, KeyspaceOptions { index: Some(index), ..KeyspaceOptions::default() })?;
@@ -177,12 +179,14 @@ pub(crate) fn databases_suffice(target: u32, source: u32) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidInput, "the target has fewer databases than the source"))
 }
 
-/// Refuses a source with `chunks` of large values.
-pub(crate) fn chunks_cannot_move(chunks: u64) -> Result<()> {
+/// Refuses a store with `chunks` of large values: those of the source would stay, and of the target nobody would free what a
+/// record replaces.
+pub(crate) fn chunks_cannot_move(chunks: u64, which: &str) -> Result<()> {
     if chunks == 0 {
         return Ok(());
     }
-    let message = "the source has values in chunks, which the server wrote: they cannot be moved yet";
+    let message =
+        format!("the {which} has values in chunks, which the server wrote: slots cannot be moved then, yet");
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 

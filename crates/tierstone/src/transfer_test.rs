@@ -1,5 +1,5 @@
 use super::*;
-use crate::DatabaseOptions;
+use crate::{DatabaseOptions, SharedStore};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierstone_base::SeededRandom;
@@ -281,6 +281,29 @@ fn moves_that_make_no_sense_are_refused() {
             assert_eq!(kind(other.split_to(one, 0..=1, |_, _, _| {})), ErrorKind::Busy);
         })
         .unwrap();
+    drop((one, other));
+    std::fs::remove_dir_all(&one_path).unwrap();
+    std::fs::remove_dir_all(&other_path).unwrap();
+}
+
+#[test]
+fn stores_with_large_values_of_the_server_neither_give_nor_take_slots() {
+    let (one_path, one_options) = options("large", 1);
+    let (other_path, other_options) = options("plain", 2);
+    let mut one = Store::open(&one_options).unwrap();
+    let mut other = Store::open(&other_options).unwrap();
+    crate::simulated::put_large(&mut one, "xx");
+    other.put(b"{xx}large", b"small").unwrap();
+    let kind = |moved: Result<MoveReport>| moved.unwrap_err().kind();
+    assert_eq!(kind(one.split_to(&mut other, SLOTS, |_, _, _| {})), ErrorKind::Unsupported);
+    assert_eq!(kind(one.merge_from(&mut other, |_, _, _| {})), ErrorKind::Unsupported);
+    one.close().unwrap();
+    other.close().unwrap();
+    let one = SharedStore::open(&one_options).unwrap();
+    let other = SharedStore::open(&other_options).unwrap();
+    assert_eq!(kind(one.split_to(&other, SLOTS, |_| {})), ErrorKind::Unsupported);
+    assert_eq!(kind(one.merge_from(&other, |_| {})), ErrorKind::Unsupported);
+    assert_eq!(other.len().unwrap(), 1);
     drop((one, other));
     std::fs::remove_dir_all(&one_path).unwrap();
     std::fs::remove_dir_all(&other_path).unwrap();

@@ -19,7 +19,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use tierstone_base::clock::SystemClock;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
-use tierstone_engine::{BackupRecord, Key, Write, WriteKind};
+use tierstone_engine::{BackupRecord, Engine, Key, Write, WriteKind};
 use tierstone_media::region::RegionSource;
 use tierstone_store::DatabaseMap;
 use tierstone_store::backup::{BackupStart, Taken};
@@ -151,7 +151,10 @@ impl Target {
         let key = Key { keyspace: record.keyspace, position, bytes: record.key };
         let kind = WriteKind::Put { value: record.value, expiry_ms: record.expiry_ms, kind: record.kind };
         let shard = usize::from(position.shard(shards));
-        write_among(&mut self.lanes, shard, &[Write { key, kind }])?;
+        // Whatever the kind of the value: large ones and their chunks come from here too.
+        write_among(&mut self.lanes, shard, &[Write { key, kind }], |engine, now, writes| {
+            engine.write(now, writes)
+        })?;
         self.lanes[shard].attend();
         Ok(())
     }

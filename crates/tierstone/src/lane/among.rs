@@ -2,26 +2,28 @@
 //! memory, so that none is driven alone.
 
 use super::{Lane, RoomWait};
+use crate::engine::DatabaseShard;
 use crate::storage::StorageDevice;
-use tierstone_base::Result;
-use tierstone_engine::{Engine, Write, WriteReceipt};
+use tierstone_base::{Now, Result};
+use tierstone_engine::{Write, WriteReceipt};
 use tierstone_media::Wait;
 
 /// Turns of a shard in a row for another one that waits: each moves a little memory.
 const TURNS_FOR_OTHERS: usize = 16;
 
-/// Applies `writes` of one of the shards as one; waits while there is no room yet.
+/// Has `apply` apply `writes` of one of the shards as one; waits while there is no room yet.
 pub(crate) fn write_among(
     lanes: &mut [Lane<StorageDevice>],
     shard: usize,
     writes: &[Write<'_>],
+    apply: fn(&mut DatabaseShard, Now, &[Write<'_>]) -> Result<WriteReceipt>,
 ) -> Result<WriteReceipt> {
     lanes[shard].check_health()?;
     let mut room = RoomWait::new(lanes[shard].tick());
     loop {
         let lane = &mut lanes[shard];
         let now = lane.tick();
-        match lane.engine.write(now, writes) {
+        match apply(&mut lane.engine, now, writes) {
             Err(error) => lane.wait_for_room(&mut room, error)?,
             answer => return answer,
         }

@@ -7,6 +7,7 @@
 use super::Store;
 use crate::lane::among::{turn_others, write_among};
 use crate::lane::{Lane, RoomWait, ShutWait};
+use crate::plain::write_plain;
 use crate::storage::StorageDevice;
 use tierstone_base::{Error, Result};
 use tierstone_engine::{BatchTicket, Commit, Write, WriteReceipt};
@@ -103,7 +104,7 @@ pub(super) fn write_on(store: &mut Store, shard: u16, writes: &[Write<'_>]) -> R
         return store.lanes[shard].write(writes);
     }
     attend(store);
-    write_among(&mut store.lanes, shard, writes)
+    write_among(&mut store.lanes, shard, writes, write_plain)
 }
 
 /// Lets shards that have something to do about batches do it.

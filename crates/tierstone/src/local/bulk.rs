@@ -66,7 +66,7 @@ impl Store {
 impl<'s> BulkLoad<'s> {
     pub(super) fn new(store: &'s mut Store, id: KeyspaceId, options: BulkOptions) -> Result<Self> {
         let options = options.check()?;
-        let loader = || Loader { gathers: Stage::new(id), loads: Loads::default(), spare: Vec::new() };
+        let loader = || Loader { gathers: Stage::new(id, 0), loads: Loads::default(), spare: Vec::new() };
         let lanes = store.lanes.iter().map(|_| loader()).collect();
         let value_bytes_max = store.database.storage().value_bytes_max();
         Ok(BulkLoad { store, lanes, id, options, value_bytes_max, loaded: Loaded::default() })
@@ -128,7 +128,7 @@ impl<'s> BulkLoad<'s> {
         if lane.gathers.is_empty() {
             return Ok(());
         }
-        let empty = lane.spare.pop().unwrap_or_else(|| Stage::new(self.id));
+        let empty = lane.spare.pop().unwrap_or_else(|| Stage::new(self.id, 0));
         lane.loads.push(std::mem::replace(&mut lane.gathers, empty), ());
         self.drive(shard, |loads| loads.is_through() && loads.len() < BulkOptions::STAGES_MAX)
     }
@@ -149,7 +149,7 @@ impl<'s> BulkLoad<'s> {
                     None
                 }
                 Ok(false) => Some(Error::new(ErrorKind::Retry, "old records are being read")),
-                Err(error) => Some(error),
+                Err((error, _)) => Some(error),
             };
             while let Some((mut stage, ())) = loader.loads.take_done() {
                 self.loaded += stage.loaded();

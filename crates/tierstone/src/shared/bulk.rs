@@ -7,6 +7,7 @@ use super::{Answer, SharedStore};
 use crate::batch::{PutOptions, Until};
 use crate::bulk::{BulkOptions, Loaded, Stage, check_lengths};
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use tierstone_base::clock::Clock;
 use tierstone_base::{KeyspaceId, Result};
 
@@ -18,6 +19,8 @@ pub struct SharedBulkLoad {
     store: SharedStore,
     lanes: Vec<Lane>,
     id: KeyspaceId,
+    /// Which of the store's loads it is.
+    number: u64,
     options: BulkOptions,
     loaded: Loaded,
 }
@@ -60,9 +63,10 @@ impl SharedStore {
 impl SharedBulkLoad {
     pub(super) fn new(store: SharedStore, id: KeyspaceId, options: BulkOptions) -> Result<Self> {
         let options = options.check()?;
-        let lane = |_| Lane { gathers: Stage::new(id), given: VecDeque::new() };
+        let number = store.inner.loads.fetch_add(1, Ordering::Relaxed);
+        let lane = |_| Lane { gathers: Stage::new(id, number), given: VecDeque::new() };
         let lanes = (0..store.inner.shards()).map(lane).collect();
-        Ok(SharedBulkLoad { store, lanes, id, options, loaded: Loaded::default() })
+        Ok(SharedBulkLoad { store, lanes, id, number, options, loaded: Loaded::default() })
     }
 
     /// Puts a value; the last one of a key counts. Returns when it is staged; a full stage is handed to its
@@ -129,7 +133,7 @@ impl SharedBulkLoad {
         let is_full = self.lanes[usize::from(shard)].given.len() + 1 >= BulkOptions::STAGES_MAX;
         // Its memory is used again.
         let empty = if is_full { self.settle_one(shard)? } else { None };
-        let empty = empty.unwrap_or_else(|| Stage::new(self.id));
+        let empty = empty.unwrap_or_else(|| Stage::new(self.id, self.number));
         let lane = &mut self.lanes[usize::from(shard)];
         let stage = std::mem::replace(&mut lane.gathers, empty);
         lane.given.push_back(self.store.inner.ask(shard, |reply| Message::Load { stage, reply }));

@@ -57,7 +57,7 @@ use sleep::{Sleeper, Waker};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZero;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use tierstone_base::clock::{Clock, SystemClock};
@@ -93,6 +93,8 @@ struct Inner {
     claims: Claims,
     /// Whether a backup is under way.
     is_backed_up: AtomicBool,
+    /// Bulk loads that were begun.
+    loads: AtomicU64,
 }
 
 /// What ends with the store.
@@ -165,6 +167,7 @@ impl SharedStore {
             ordering: Mutex::new(0),
             claims: Claims::default(),
             is_backed_up: AtomicBool::new(false),
+            loads: AtomicU64::new(0),
         };
         // Reading devices is waiting, which any number may do; reading memory takes a processor.
         let turns = match database.storage().nvm() {

@@ -321,3 +321,27 @@ fn a_snapshot_is_given_out_when_all_that_it_shows_is_durable() {
     }
     poll(&mut taken).unwrap().unwrap();
 }
+
+#[test]
+fn a_record_that_is_refused_ends_the_load_that_it_is_of_and_no_other() {
+    let medium = medium(32);
+    let mut world = World::new(&medium, Durability::Sync);
+    let mut load = |number: u64, value: &[u8]| {
+        let mut stage = Stage::new(KEYSPACE, number);
+        for name in 0..10u64 {
+            let key = world.key(&format!("load:{number}:{name}"));
+            stage.push(key.position, &key.bytes, value, Default::default());
+        }
+        let (reply, answer) = Answer::new();
+        world.take(Message::Load { stage, reply });
+        answer
+    };
+    // More than a segment of 128 KiB takes.
+    let (mut one, mut bad, mut more) = (load(1, b"one"), load(2, &[0; 40_000]), load(2, b"more"));
+    let mut other = load(3, b"other");
+    while world.service.advance_loads() {}
+    assert_eq!(poll(&mut one).unwrap().unwrap().loaded().records, 10);
+    assert_eq!(poll(&mut bad).unwrap().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(poll(&mut more).unwrap().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(poll(&mut other).unwrap().unwrap().loaded().records, 10);
+}

@@ -348,9 +348,11 @@ impl SharedStore {
         }
         let databases = |store: &SharedStore| store.inner.map().databases();
         databases_suffice(databases(self), databases(source))?;
-        let ids = source.inner.map().keyspaces().to_vec();
-        for id in ids {
-            chunks_cannot_move(source.inner.len(id.chunks())?)?;
+        for (store, which) in [(source, "source"), (self, "target")] {
+            let ids = store.inner.map().keyspaces().to_vec();
+            for id in ids {
+                chunks_cannot_move(store.inner.len(id.chunks())?, which)?;
+            }
         }
         for KeyspaceInfo { name, index } in source.keyspaces() {
             self.open_keyspace(&name, KeyspaceOptions { index: Some(index), ..KeyspaceOptions::default() })?;

@@ -1,7 +1,7 @@
 //! Stages of bulk loads on their way into one shard.
 //!
 //! Invariant: a stage is answered when all its records are applied, or when one of them is refused; then those
-//! of this shard that are behind it are refused too.
+//! of this shard and of the same load are refused too, and other loads go on.
 
 use super::{ROOM_PATIENCE_US, Service};
 use crate::bulk::Stage;
@@ -23,9 +23,9 @@ impl Service {
                 true
             }
             Ok(false) => self.loads_wait(Error::new(ErrorKind::Retry, "old records are being read")),
-            Err(error) if self.may_find_room(&error) => self.loads_wait(error),
-            Err(error) => {
-                self.refuse_loads(&error, |_| true);
+            Err((error, _)) if self.may_find_room(&error) => self.loads_wait(error),
+            Err((error, load)) => {
+                self.refuse_loads(&error, |stage| stage.load() == load);
                 true
             }
         }
