@@ -28,16 +28,17 @@ pub struct Connection {
 impl Connection {
     /// Connects to `address`, with `timeout` for connecting, reading and writing alike (zero: for ever).
     ///
-    /// Errors: `InvalidInput` for an address that does not exist, `Retry` where nobody answers.
+    /// Errors: `InvalidInput` for what is no address, `Retry` where nobody answers or the name cannot be looked up.
     pub fn connect(address: impl ToSocketAddrs, timeout: Duration) -> Result<Self> {
         Self::connect_with(address, &ConnectionSettings::with_timeout(timeout))
     }
 
     /// Connects to the first of the addresses behind `address` that answers.
     pub fn connect_with(address: impl ToSocketAddrs, settings: &ConnectionSettings) -> Result<Self> {
-        let addresses = address.to_socket_addrs().map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, format!("look up the server's address: {error}"))
-        })?;
+        // Only what is no address at all is told apart: who cannot be asked for a name now may be later.
+        let addresses = address
+            .to_socket_addrs()
+            .map_err(|error| network_error("look up the server's address", &error))?;
         let mut last = Error::new(ErrorKind::InvalidInput, "the server's name has no address");
         for address in addresses {
             match open(&address, settings) {
@@ -97,6 +98,7 @@ impl Connection {
     /// Errors: `InvalidInput` while replies to earlier commands are outstanding (as after a timeout:
     /// receive them first), else those of [`Receiver::receive`].
     pub fn command(&mut self, arguments: &[&[u8]]) -> Result<Value> {
+        self.sender.check()?;
         self.check_idle()?;
         self.send_only(arguments)?;
         self.receive_one()
@@ -130,7 +132,7 @@ impl Connection {
     pub fn receive_one(&mut self) -> Result<Value> {
         loop {
             match self.receiver.receive()? {
-                push @ Value::Push(_) => self.keep_push(push)?,
+                push @ Value::Push(_) => keep_push(&mut self.pushes, self.push_queue_max, push)?,
                 value => {
                     self.outstanding = self.outstanding.saturating_sub(1);
                     return Ok(value);
@@ -207,12 +209,27 @@ impl Connection {
 
     /// Sends `count` encoded commands and receives their replies.
     pub(crate) fn exchange(&mut self, encoded: Vec<u8>, count: usize) -> Result<Vec<Value>> {
+        self.sender.check()?;
         self.check_idle()?;
-        self.sender.send_while_receiving(&encoded, &mut self.receiver)?;
-        self.sender.keep(encoded);
-        self.outstanding = count;
+        let Connection { sender, receiver, outstanding, pushes, push_queue_max } = self;
+        // Before anything is sent: whatever fails on the way, what was sent is answered.
+        *outstanding = count;
         let mut replies = Vec::with_capacity(count);
-        for _ in 0..count {
+        let sent = sender.send_while_receiving(&encoded, receiver, &mut |value| match value {
+            push @ Value::Push(_) => keep_push(pushes, *push_queue_max, push),
+            _ if *outstanding == 0 => Err(Error::new(
+                ErrorKind::Incompatible,
+                format!("the server sent more than {count} replies to {count} commands"),
+            )),
+            value => {
+                *outstanding -= 1;
+                replies.push(value);
+                Ok(())
+            }
+        });
+        sender.keep(encoded);
+        sent?;
+        while self.outstanding > 0 {
             replies.push(self.receive_one()?);
         }
         Ok(replies)
@@ -227,17 +244,17 @@ impl Connection {
             )),
         }
     }
+}
 
-    fn keep_push(&mut self, push: Value) -> Result<()> {
-        if self.pushes.len() >= self.push_queue_max {
-            return Err(Error::new(
-                ErrorKind::NoMemory,
-                format!("{} push messages wait to be taken; one more was dropped", self.pushes.len()),
-            ));
-        }
-        self.pushes.push_back(push);
-        Ok(())
+fn keep_push(pushes: &mut VecDeque<Value>, most: usize, push: Value) -> Result<()> {
+    if pushes.len() >= most {
+        return Err(Error::new(
+            ErrorKind::NoMemory,
+            format!("{} push messages wait to be taken; one more was dropped", pushes.len()),
+        ));
     }
+    pushes.push_back(push);
+    Ok(())
 }
 
 fn open(address: &SocketAddr, settings: &ConnectionSettings) -> std::io::Result<TcpStream> {

@@ -323,3 +323,82 @@ fn settings_of_a_timeout_never_turn_it_into_none() {
     assert_eq!(ConnectionSettings::with_timeout(Duration::MAX).read_timeout_ms, u64::MAX);
     assert_eq!(timeout(0), None);
 }
+
+/// A server that takes nothing and sends `reply` as long as somebody listens.
+fn flood(mut socket: TcpStream, reply: &[u8]) {
+    let replies = reply.repeat(1_000);
+    while socket.write_all(&replies).is_ok() {}
+}
+
+fn long_pipeline(connection: &mut Connection) -> Error {
+    let value = vec![7; 16 << 10];
+    let mut pipeline = connection.pipeline();
+    for _ in 0..2_048 {
+        pipeline.command(&[b"SET", b"key", &value]);
+    }
+    pipeline.execute().unwrap_err()
+}
+
+#[test]
+fn a_server_that_answers_more_than_was_asked_is_refused_while_a_pipeline_is_sent() {
+    let (mut connection, peer) = with_peer(|socket| flood(socket, b"+OK\r\n"));
+    let error = long_pipeline(&mut connection);
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(connection.receiver.held_bytes() <= 1 << 20, "{}", connection.receiver.held_bytes());
+    // Nothing more is sent: the server has a part of a command.
+    let error = connection.command(&[b"PING"]).unwrap_err();
+    assert!(error.message().contains("failed before"), "{error}");
+    drop(connection);
+    peer.join().unwrap();
+}
+
+#[test]
+fn pushes_and_long_replies_are_bounded_while_a_pipeline_is_sent() {
+    let settings = ConnectionSettings {
+        push_queue_max: 100,
+        reply_limits: tierstone_wire::resp::ReplyLimits { bulk_size_max_bytes: 1_000, ..Default::default() },
+        ..ConnectionSettings::with_timeout(PATIENCE)
+    };
+    for (reply, kind) in
+        [(&b">1\r\n+message\r\n"[..], ErrorKind::NoMemory), (b"$1001\r\n", ErrorKind::Incompatible)]
+    {
+        let (mut connection, peer) = with_peer_and(&settings, move |socket| flood(socket, reply));
+        let error = long_pipeline(&mut connection);
+        assert_eq!(error.kind(), kind, "{error}");
+        drop(connection);
+        peer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_sends_and_takes_nothing_does_not_hold_a_pipeline_up() {
+    let settings = ConnectionSettings {
+        write_timeout_ms: 200,
+        push_queue_max: usize::MAX,
+        ..ConnectionSettings::with_timeout(PATIENCE)
+    };
+    let (mut connection, peer) = with_peer_and(&settings, |mut socket| {
+        socket.set_nodelay(true).unwrap();
+        // A byte now and then.
+        let (_never, pause) = mpsc::channel::<()>();
+        for byte in b">1\r\n+message\r\n".iter().cycle() {
+            if socket.write_all(&[*byte]).is_err() {
+                return;
+            }
+            assert!(pause.recv_timeout(Duration::from_millis(5)).is_err());
+        }
+    });
+    let error = long_pipeline(&mut connection);
+    assert!(error.kind() == ErrorKind::Retry && error.message().contains("the time is up"), "{error}");
+    assert_eq!(connection.outstanding(), 2_048, "counted before they were sent");
+    drop(connection);
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_name_that_cannot_be_looked_up_can_be_tried_again_and_what_is_no_address_cannot() {
+    // No name may have so long a part.
+    let kind = |address: &str| Connection::connect(address, PATIENCE).unwrap_err().kind();
+    assert_eq!(kind(&format!("{}.invalid:6379", "a".repeat(70))), ErrorKind::Retry);
+    assert_eq!(kind("localhost:port"), ErrorKind::InvalidInput);
+}

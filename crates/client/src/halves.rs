@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_wire::resp::{
     ReplyLimits, ReplyParser, ReplyProgress, ReplySkimmer, SkimProgress, Skimmed, Value, encode_command,
@@ -86,9 +87,14 @@ impl Sender {
         self.stream
     }
 
-    /// Sends `bytes` and takes in what the server answers meanwhile: a server that stops reading until
+    /// Sends `bytes` and gives `take` what the server answers meanwhile: a server that stops reading until
     /// its answers are taken would otherwise wait for us as we wait for it.
-    pub(crate) fn send_while_receiving(&mut self, bytes: &[u8], receiver: &mut Receiver) -> Result<()> {
+    pub(crate) fn send_while_receiving(
+        &mut self,
+        bytes: &[u8],
+        receiver: &mut Receiver,
+        take: &mut dyn FnMut(Value) -> Result<()>,
+    ) -> Result<()> {
         if bytes.len() <= PLAIN_WRITE_MAX_BYTES {
             return self.send_encoded(bytes);
         }
@@ -98,12 +104,18 @@ impl Sender {
                 .set_nonblocking(is_nonblocking)
                 .map_err(|error| network_error("change a socket's mode", &error))
         };
-        let sent = switch(true).and_then(|()| self.send_by_turns(bytes, receiver));
+        let sent = switch(true).and_then(|()| self.send_by_turns(bytes, receiver, take));
         sent.and(switch(false)).map_err(|error| self.fail(error))
     }
 
-    fn send_by_turns(&self, bytes: &[u8], receiver: &mut Receiver) -> Result<()> {
+    fn send_by_turns(
+        &self,
+        bytes: &[u8],
+        receiver: &mut Receiver,
+        take: &mut dyn FnMut(Value) -> Result<()>,
+    ) -> Result<()> {
         let mut rest = bytes;
+        let mut stalled = Stalled::default();
         while !rest.is_empty() || self.stream.has_unsent() {
             let sent = match rest.is_empty() {
                 true => self.stream.flush().map(|()| 0),
@@ -113,8 +125,9 @@ impl Sender {
                 Ok(0) if !rest.is_empty() => return Err(closed()),
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.wait()?.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-                        receiver.take_in_available()?;
+                    stalled.note((rest.len(), self.stream.unsent_bytes()));
+                    if self.wait(&stalled)?.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                        receiver.take_in_available(take)?;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -124,10 +137,12 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits until the socket can be read or written.
-    fn wait(&self) -> Result<PollFlags> {
+    /// Waits until the socket can be read or written, but no longer for a server that takes nothing than the timeout says,
+    /// whatever it sends.
+    fn wait(&self, stalled: &Stalled) -> Result<PollFlags> {
         let failed = |error: io::Error| network_error("wait for the server", &error);
-        let timeout = match self.write_timeout.map(rustix::event::Timespec::try_from) {
+        let left = self.write_timeout.map(|timeout| timeout.saturating_sub(stalled.lasts()));
+        let timeout = match left.map(rustix::event::Timespec::try_from) {
             None => None,
             Some(Ok(timeout)) => Some(timeout),
             Some(Err(_)) => return Err(Error::new(ErrorKind::InvalidInput, "the write timeout is too long")),
@@ -135,7 +150,12 @@ impl Sender {
         let mut sockets = [PollFd::new(self.socket(), PollFlags::IN | PollFlags::OUT)];
         match poll(&mut sockets, timeout.as_ref()) {
             Ok(0) => Err(failed(io::ErrorKind::TimedOut.into())),
-            Ok(_) => Ok(sockets[0].revents()),
+            Ok(_) => match sockets[0].revents() {
+                found if left == Some(Duration::ZERO) && !found.contains(PollFlags::OUT) => {
+                    Err(failed(io::ErrorKind::TimedOut.into()))
+                }
+                found => Ok(found),
+            },
             Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
             Err(error) => Err(failed(error.into())),
         }
@@ -155,7 +175,8 @@ impl Sender {
         Ok(())
     }
 
-    fn check(&self) -> Result<()> {
+    /// Refuses to send anything after a failure.
+    pub(crate) fn check(&self) -> Result<()> {
         match &self.failure {
             Some(error) => Err(error.clone().context("the connection failed before")),
             None => Ok(()),
@@ -165,6 +186,33 @@ impl Sender {
     fn fail(&mut self, error: Error) -> Error {
         self.failure = Some(error.clone());
         error
+    }
+}
+
+/// Since when the server has taken nothing.
+struct Stalled {
+    clock: SystemClock,
+    since_us: u64,
+    /// What was left to be sent then.
+    left: Option<(usize, usize)>,
+}
+
+impl Default for Stalled {
+    fn default() -> Self {
+        Stalled { clock: SystemClock::new(), since_us: 0, left: None }
+    }
+}
+
+impl Stalled {
+    /// So much is left to be sent now, and the socket takes nothing.
+    fn note(&mut self, left: (usize, usize)) {
+        if self.left != Some(left) {
+            (self.left, self.since_us) = (Some(left), self.clock.now().monotonic_us);
+        }
+    }
+
+    fn lasts(&self) -> Duration {
+        Duration::from_micros(self.clock.now().monotonic_us.saturating_sub(self.since_us))
     }
 }
 
@@ -189,17 +237,21 @@ impl Receiver {
             return Err(Error::new(ErrorKind::InvalidInput, "a reply is half skimmed: go on skimming"));
         }
         loop {
-            match self.parser.parse(&self.buffer[self.front..self.back])? {
-                ReplyProgress::Complete { consumed, value } => {
-                    self.front += consumed;
-                    return Ok(value);
-                }
-                ReplyProgress::Incomplete { consumed, .. } => {
-                    self.front += consumed;
-                    self.fill()?;
-                }
+            match self.parse()? {
+                Some(value) => return Ok(value),
+                None => self.fill()?,
             }
         }
+    }
+
+    /// The next value of what has arrived, if it is there as a whole.
+    fn parse(&mut self) -> Result<Option<Value>> {
+        let (consumed, value) = match self.parser.parse(&self.buffer[self.front..self.back])? {
+            ReplyProgress::Complete { consumed, value } => (consumed, Some(value)),
+            ReplyProgress::Incomplete { consumed, .. } => (consumed, None),
+        };
+        self.front += consumed;
+        Ok(value)
     }
 
     /// Waits for the end of the next value and tells only its kind: no allocation, and a value of any
@@ -244,9 +296,13 @@ impl Receiver {
         }
     }
 
-    /// Reads what is there, on a socket that does not block.
-    fn take_in_available(&mut self) -> Result<()> {
+    /// Reads what is there, on a socket that does not block, and gives `take` each value as soon as it is whole: no more
+    /// than one lies in the buffer beside what one read brings.
+    fn take_in_available(&mut self, take: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
         loop {
+            while let Some(value) = self.parse()? {
+                take(value)?;
+            }
             match self.read() {
                 Ok(0) => return Err(closed()),
                 Ok(_) => {}
@@ -262,6 +318,12 @@ impl Receiver {
         let count = self.stream.read(&mut self.buffer[self.back..])?;
         self.back += count;
         Ok(count)
+    }
+
+    /// Bytes of memory for what has come.
+    #[cfg(test)]
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.len()
     }
 
     fn make_room(&mut self) {

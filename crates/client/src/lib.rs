@@ -8,9 +8,11 @@
 //!    refused while answers to earlier ones are outstanding.
 //! 2. What a server answers is a value, its errors included; `Err` means that the connection, or the
 //!    call, failed.
-//! 3. Memory is bounded by the limits of the settings, whatever the server sends.
+//! 3. Memory is bounded by the limits of the settings, whatever the server sends: one reply and the pushes that are kept,
+//!    and of a pipeline a reply a command.
 //!
-//! Each connection is owned by one caller; nothing here starts a thread or reads a clock.
+//! Each connection is owned by one caller; nothing here starts a thread, and a clock is read only while a server takes
+//! nothing of a long pipeline.
 
 pub mod connection;
 pub mod halves;

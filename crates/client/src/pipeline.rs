@@ -39,8 +39,10 @@ impl<'a> Pipeline<'a> {
     /// Sends all commands and waits for all replies, which come in the order of the commands.
     ///
     /// The commands are sent as one piece; replies that come meanwhile are taken in, so that neither
-    /// side waits for the other however long the pipeline is. On an error the replies that were
-    /// received are dropped; those still outstanding can be received one by one.
+    /// side waits for the other however long the pipeline is. They are held, all of them, until the last has come.
+    ///
+    /// Errors: those of [`Connection::command`], and `Incompatible` where the server sends more replies than there are
+    /// commands. The replies that were received are dropped then; those still outstanding can be received one by one.
     pub fn execute(self) -> Result<Vec<Value>> {
         let Pipeline { connection, encoded, count } = self;
         connection.exchange(encoded, count)

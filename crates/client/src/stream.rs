@@ -121,7 +121,12 @@ impl Stream {
 
     /// Whether [`Stream::write`] has kept something.
     pub fn has_unsent(&self) -> bool {
-        self.sealed.as_ref().is_some_and(|sealed| !lock(&sealed.sending).is_empty())
+        self.unsent_bytes() > 0
+    }
+
+    /// How many sealed bytes [`Stream::write`] has kept.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.sealed.as_ref().map_or(0, |sealed| lock(&sealed.sending).len())
     }
 
     /// Sends all of `bytes`, on a socket that blocks.
@@ -149,8 +154,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Unsent {
+    fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
     fn is_empty(&self) -> bool {
-        self.sent == self.bytes.len()
+        self.len() == 0
     }
 
     /// Takes what the session has sealed.
