@@ -27,7 +27,7 @@ use serde::Serialize;
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
-use tierstone_base::{Result, SeededRandom};
+use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
 use tierstone_engine::{BackupCut, BackupStep, Engine};
 use tierstone_media::Wait;
 pub use tierstone_store::backup::since::BackupBase;
@@ -122,6 +122,11 @@ pub(crate) fn start_of(
 pub(crate) struct Abandoned(Rc<Cell<bool>>);
 
 impl Abandoned {
+    /// Whether both are of one store.
+    fn is_of(&self, other: &Abandoned) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether one was dropped since this was asked last.
     pub fn take(&self) -> bool {
         self.0.take()
@@ -250,7 +255,7 @@ impl Backup {
     /// takes. Gives what the backup holds when it is whole. `store` is the one that it is of.
     ///
     /// # Errors
-    /// The backup has ended, and is none. `SnapshotLost`: the store was full, and what the backup had still to read
+    /// `InvalidInput`: `store` is another one; nothing has happened. With all others the backup has ended, and is none: `SnapshotLost`: the store was full, and what the backup had still to read
     /// took the space. `Corrupt`: a record cannot be read. `DeviceFailed`: the store has failed. Others: what the
     /// writer says.
     pub fn step(&mut self, store: &mut Store) -> Result<Option<BackupReport>> {
@@ -264,6 +269,9 @@ impl Backup {
 
     /// A step; one that `waits` does so for something to happen.
     fn go_on(&mut self, store: &mut Store, waits: bool) -> Result<Option<BackupReport>> {
+        if !self.abandoned.is_of(&store.abandoned_backup()) {
+            return Err(Error::new(ErrorKind::InvalidInput, "the backup is of another store"));
+        }
         let mut has_moved = false;
         for (shard, lane) in store.lanes.iter_mut().enumerate() {
             if self.ended[shard] {

@@ -49,8 +49,8 @@ pub struct DatabaseOptions {
     /// file has to be made.
     pub capacity_bytes: Option<u64>,
     /// Size of a segment in bytes, for a new store: 128 KiB to 32 MiB. Default: by the capacity, 1 to 32 MiB,
-    /// so that each shard has 64 segments ([`tierstone_logstore::settings::segment_bytes_for`]). No record
-    /// is longer than a segment. A store keeps the size that it was made with. A volume has its own, and is refused
+    /// so that each shard has 64 segments ([`tierstone_logstore::settings::segment_bytes_for`]). The longest value takes a
+    /// quarter of a segment ([`Database::value_bytes_max`]). A store keeps the size that it was made with. A volume has its own, and is refused
     /// when that is smaller.
     pub segment_bytes: Option<u64>,
     /// Numbered databases of a new store. Default 16.
@@ -170,6 +170,7 @@ pub struct Database {
     plans: Vec<DatabasePlan>,
     report: OpenReport,
     hasher: KeyHasher,
+    value_bytes_max: u64,
     facts: DatabaseFacts,
     redo: Option<RedoReport>,
     inventory: Option<Arc<Inventory>>,
@@ -275,6 +276,7 @@ impl Database {
                 tierstone_logstore::open(&mut device, &settings)?.into()
             }
         };
+        let value_bytes_max = opened.value_bytes_max.unwrap_or_else(|| storage.value_bytes_max());
         let is_new = facts.is_some();
         let facts: DatabaseFacts = facts_of(&opened.superblock.superblock.facts)?;
         if !is_new {
@@ -291,6 +293,7 @@ impl Database {
             redo: redo::report(options.redo.as_ref(), region, &opened.report),
             report: opened.report,
             hasher: opened.hasher,
+            value_bytes_max,
             facts,
         })
     }
@@ -345,6 +348,12 @@ impl Database {
     /// Gives keys their positions.
     pub fn hasher(&self) -> KeyHasher {
         self.hasher
+    }
+
+    /// The longest value, in bytes, beside a key of up to 1 KiB; a longer one takes of it. On devices it is a quarter of a segment
+    /// less 4 to 6 KiB: 250 KiB in a store of 128 MiB, 4,090 KiB in one of 2 GiB, 8,186 KiB from 4 GiB on, for one shard.
+    pub fn value_bytes_max(&self) -> u64 {
+        self.value_bytes_max
     }
 
     /// What the superblock says of databases and durability.

@@ -23,9 +23,10 @@ use crate::snapshot::{Dropped, Scan, Snapshot};
 use crate::statistics::sum;
 use crate::storage::StorageDevice;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tierstone_base::clock::{Clock, SystemClock};
-use tierstone_base::{KeyHasher, KeyspaceId, Now, Position, Result, Seq};
+use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result, Seq};
 use tierstone_engine::{Engine, EngineStatistics, Key, SnapshotId, ValueKind, Write, WriteKind};
 use tierstone_media::Wait;
 
@@ -46,6 +47,8 @@ pub struct Store {
     pub(crate) first: KeyspaceId,
     dropped: Dropped,
     abandoned: Abandoned,
+    /// Which handle of this process it is.
+    number: u64,
     /// Batches over several shards so far.
     batches: u64,
     /// Shards have something to say, or to hear, about such batches.
@@ -59,10 +62,15 @@ pub struct Store {
     stays_on_its_thread: PhantomData<*const ()>,
 }
 
+/// Handles that were opened.
+static STORES: AtomicU64 = AtomicU64::new(0);
+
 /// A write that was applied and not waited for: see [`Store::put_nowait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the write is acknowledged only when the ticket was waited for, or after a sync"]
 pub struct Ticket {
+    /// The handle's number in this process.
+    store: u64,
     shard: u16,
     seq: Seq,
 }
@@ -98,6 +106,7 @@ impl Store {
             first,
             dropped,
             abandoned: Abandoned::default(),
+            number: STORES.fetch_add(1, Ordering::Relaxed),
             batches,
             has_parts,
             clock,
@@ -152,7 +161,7 @@ impl Store {
     /// Puts a value. Returns when it is durable (at once when the durability is `relaxed`).
     ///
     /// # Errors
-    /// Nothing was written: `InvalidInput` (key over 65,535 bytes, or a value too long for a segment),
+    /// Nothing was written: `InvalidInput` (key over 65,535 bytes, or a value longer than [`Store::value_bytes_max`]),
     /// `NoSpace`, `NoMemory`, `Retry`. `DeviceFailed`: whether it was written is unknown. A device that
     /// runs out of space under the store also gives `NoSpace`: the value is then visible, and becomes
     /// durable when there is space ([`Store::sync`]).
@@ -305,8 +314,15 @@ impl Store {
     /// Waits until the write of `ticket` is durable.
     ///
     /// # Errors
-    /// `DeviceFailed`: it may be lost. `NoSpace`: not yet durable for want of space; wait again.
+    /// `DeviceFailed`: it may be lost. `NoSpace`: not yet durable for want of space; wait again. `InvalidInput`: the ticket is
+    /// of another handle.
     pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
+        if ticket.store != self.number {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "the ticket is of another store, or of an earlier opening",
+            ));
+        }
         self.lanes[usize::from(ticket.shard)].make_durable(ticket.seq)
     }
 
@@ -355,6 +371,11 @@ impl Store {
     /// Counters and sizes of all shards together, since the store was opened.
     pub fn statistics(&self) -> EngineStatistics {
         sum(self.lanes.iter().map(|lane| lane.engine.statistics()))
+    }
+
+    /// The longest value: see [`Database::value_bytes_max`].
+    pub fn value_bytes_max(&self) -> u64 {
+        self.database.value_bytes_max()
     }
 
     /// What opening found, and what the files guarantee.

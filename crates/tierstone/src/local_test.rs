@@ -1,5 +1,4 @@
 use super::*;
-use tierstone_base::ErrorKind;
 
 fn options(name: &str) -> (std::path::PathBuf, DatabaseOptions) {
     let path = std::env::temp_dir().join(format!("tierstone-local-{name}-{}", std::process::id()));
@@ -164,4 +163,57 @@ fn large_values_of_the_server_are_not_overwritten_whatever_the_number_of_shards(
         drop(store);
         std::fs::remove_dir_all(&path).unwrap();
     }
+}
+
+#[test]
+fn what_belongs_to_another_handle_is_refused() {
+    let (path, one_options) = options("mixed-one");
+    let (other_path, other_options) = options("mixed-other");
+    let mut one = Store::open(&DatabaseOptions { shards: 2, ..one_options }).unwrap();
+    let mut other = Store::open(&other_options).unwrap();
+    let kind = |error: Error| error.kind();
+    for number in 0..20u8 {
+        let ticket = one.put_nowait(&[number], b"value").unwrap();
+        assert_eq!(kind(other.wait(ticket).unwrap_err()), ErrorKind::InvalidInput);
+        one.wait(ticket).unwrap();
+    }
+    let mut backup = one.begin_backup(crate::BackupWriter::stream(std::io::sink())).unwrap();
+    assert_eq!(kind(backup.step(&mut other).unwrap_err()), ErrorKind::InvalidInput);
+    let report = loop {
+        if let Some(report) = backup.step(&mut one).unwrap() {
+            break report;
+        }
+    };
+    assert_eq!(report.records, 20);
+    drop((one, other));
+    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::remove_dir_all(&other_path).unwrap();
+}
+
+#[test]
+fn a_backup_that_is_refused_leaves_nothing_that_the_next_one_is_refused_for() {
+    let (path, store_options) = options("backed-up");
+    let backup = path.join("backups/backup");
+    let mut store = Store::open(&DatabaseOptions { shards: 2, ..store_options.clone() }).unwrap();
+    let under_way = store.begin_backup(crate::BackupWriter::stream(std::io::sink())).unwrap();
+    assert_eq!(store.backup(&backup, &mut |_| {}).unwrap_err().kind(), ErrorKind::Busy);
+    assert!(!path.join("backups").exists());
+    drop(under_way);
+    store.backup(&backup, &mut |_| {}).unwrap();
+    store.close().unwrap();
+
+    let next = path.join("next");
+    let store = crate::SharedStore::open(&DatabaseOptions { shards: 2, ..store_options }).unwrap();
+    let mut refused = 0;
+    store
+        .backup_to(crate::BackupWriter::stream(std::io::sink()), &mut |_| {
+            refused += usize::from(store.backup(&next, &mut |_| {}).unwrap_err().kind() == ErrorKind::Busy);
+        })
+        .unwrap();
+    assert!(refused > 0 && !next.exists());
+    store.backup(&next, &mut |_| {}).unwrap();
+    let error = store.backup(&next, &mut |_| {}).unwrap_err();
+    assert!(error.message().contains("already"), "{error}");
+    drop(store);
+    std::fs::remove_dir_all(&path).unwrap();
 }

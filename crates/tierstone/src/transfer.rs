@@ -67,7 +67,8 @@ impl Store {
     /// Moves all keys of `slots` (Redis Cluster slots, 0 to 16383) of all databases to `target`, while both
     /// serve: `between` gets this store, the target and the progress between steps, and may read and
     /// write. Writes to the slots here, up to the hand-over, go over too; of keys that were written in
-    /// both, the target's write wins.
+    /// both, the target's write wins. Keyspaces with names that are made here meanwhile are made there with their first key
+    /// that goes over.
     ///
     /// Returns when the target has all of it, durably, and nothing of it is left here. If the process
     /// ends after [`MovePhase::HandedOver`] was told and before that, the target has everything, and what

@@ -308,3 +308,64 @@ fn stores_with_large_values_of_the_server_neither_give_nor_take_slots() {
     std::fs::remove_dir_all(&one_path).unwrap();
     std::fs::remove_dir_all(&other_path).unwrap();
 }
+
+#[test]
+fn a_keyspace_that_is_made_during_a_move_goes_with_it_and_one_that_the_target_drops_ends_it() {
+    let (one_path, one_options) = options("made", 2);
+    let (other_path, other_options) = options("adopts", 1);
+    let mut one = Store::open(&one_options).unwrap();
+    let mut other = Store::open(&other_options).unwrap();
+    let fill = |store: &mut Store, name: &str| {
+        let mut keyspace = store.open_keyspace(name, KeyspaceOptions::default()).unwrap();
+        for key in 0..500u32 {
+            let _ticket = keyspace.put_nowait(&key.to_be_bytes(), &[3; 300]).unwrap();
+        }
+    };
+    fill(&mut one, "first");
+    let mut is_made = false;
+    other
+        .merge_from(&mut one, |_, one, progress| {
+            if progress.phase == MovePhase::Copying && !is_made {
+                fill(one, "later");
+                is_made = true;
+            }
+        })
+        .unwrap();
+    assert!(is_made);
+    for name in ["first", "later"] {
+        assert_eq!(other.open_keyspace(name, KeyspaceOptions::default()).unwrap().len(), 500, "{name}");
+        assert!(one.open_keyspace(name, KeyspaceOptions::default()).unwrap().is_empty());
+    }
+    // Back, through shared handles.
+    one.close().unwrap();
+    other.close().unwrap();
+    let one = SharedStore::open(&one_options).unwrap();
+    let other = SharedStore::open(&other_options).unwrap();
+    let mut last = None;
+    one.merge_from(&other, |progress| {
+        if progress.phase == MovePhase::Copying && last.is_none() {
+            let made = other.open_keyspace("last", KeyspaceOptions::default()).unwrap();
+            (0..500u32).for_each(|key| made.put(&key.to_be_bytes(), b"value").unwrap());
+            last = Some(made);
+        }
+    })
+    .unwrap();
+    for name in ["first", "later", "last"] {
+        assert_eq!(
+            one.open_keyspace(name, KeyspaceOptions::default()).unwrap().len().unwrap(),
+            500,
+            "{name}"
+        );
+    }
+    let mut is_dropped = false;
+    let moved = other.merge_from(&one, |_| {
+        if !is_dropped {
+            is_dropped = other.drop_keyspace("later").unwrap();
+        }
+    });
+    assert_eq!(moved.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(one.open_keyspace("later", KeyspaceOptions::default()).unwrap().len().unwrap(), 500);
+    drop((one, other, last));
+    std::fs::remove_dir_all(&one_path).unwrap();
+    std::fs::remove_dir_all(&other_path).unwrap();
+}

@@ -146,6 +146,7 @@ fn writers_of_a_keyspace_that_is_being_dropped_are_told() {
     let directory = TemporaryDirectory::new();
     let store = SharedStore::open(&options(&directory, 2)).unwrap();
     let (started, go) = std::sync::mpsc::channel();
+    let keyspace = store.open_keyspace("shared", kind(IndexKind::Ordered)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
             let (store, started) = (store.clone(), started.clone());
@@ -170,6 +171,15 @@ fn writers_of_a_keyspace_that_is_being_dropped_are_told() {
         assert!(!store.drop_keyspace("shared").unwrap());
     });
     assert_eq!(store.statistics().unwrap().keys, 0);
+    // Walks say so, too, and do not look empty.
+    for error in [
+        keyspace.scan().next().unwrap().unwrap_err(),
+        keyspace.range(..).next().unwrap().unwrap_err(),
+        keyspace.range(..).live().next().unwrap().unwrap_err(),
+        keyspace.scan_page(tierstone::Cursor::START, 10).unwrap_err(),
+    ] {
+        assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains("dropped"), "{error}");
+    }
     let again = store.open_keyspace("shared", kind(IndexKind::Hash)).unwrap();
     assert!(again.is_empty().unwrap());
     again.put(b"key", b"value").unwrap();

@@ -33,8 +33,19 @@ pub struct BackupWriter {
 }
 
 enum Target {
-    Directory { files: Box<dyn BackupFiles + Send>, unsynced_bytes: usize },
+    /// A directory in which nothing was made yet.
+    New(PathBuf),
+    Directory {
+        files: Box<dyn BackupFiles + Send>,
+        unsynced_bytes: usize,
+    },
     Stream(Box<dyn Write + Send>),
+}
+
+impl Target {
+    fn of(files: impl BackupFiles + Send + 'static) -> Target {
+        Target::Directory { files: Box::new(files), unsynced_bytes: 0 }
+    }
 }
 
 impl std::fmt::Debug for BackupWriter {
@@ -44,17 +55,20 @@ impl std::fmt::Debug for BackupWriter {
 }
 
 impl BackupWriter {
-    /// Into `directory`, which is made if there is none.
+    /// Into `directory`, which is made if there is none: with the first frame, so that a backup that is refused leaves nothing.
     ///
     /// # Errors
-    /// `InvalidInput`: there is a backup in it, whole or not. Others: what the file system says.
+    /// `InvalidInput`: there is a backup in it, whole or not.
     pub fn create(directory: impl AsRef<Path>) -> Result<BackupWriter> {
-        Ok(Self::over(DirectoryFiles::create(directory.as_ref())?))
+        let path = directory.as_ref().to_path_buf();
+        DirectoryFiles::check_new(&path)?;
+        Ok(BackupWriter { reader: BackupReader::default(), target: Target::New(path), base: None, keys: 0 })
     }
 
     /// Into `files`, which are new.
+    #[cfg(test)]
     pub(super) fn over(files: impl BackupFiles + Send + 'static) -> BackupWriter {
-        let target = Target::Directory { files: Box::new(files), unsynced_bytes: 0 };
+        let target = Target::of(files);
         BackupWriter { reader: BackupReader::default(), target, base: None, keys: 0 }
     }
 
@@ -105,14 +119,21 @@ impl BackupWriter {
     /// Writes the next frame.
     ///
     /// # Errors
-    /// `Corrupt`: it is not whole, or not the one that follows. Others: what the file system says.
+    /// `Corrupt`: it is not whole, or not the one that follows. `InvalidInput`: it was not made since the base, or somebody
+    /// has made a backup in the directory meanwhile. Others: what the file system says.
     pub fn frame(&mut self, frame: &[u8]) -> Result<()> {
         self.keys += keys_of(&self.reader.take_whole(frame)?);
         if self.reader.start().and_then(|start| start.base) != self.base.as_ref().map(|base| base.name) {
             let message = "what comes was not made since the backup that was named";
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
+        if let Target::New(path) = &self.target {
+            let files = DirectoryFiles::create(path)
+                .map_err(|error| error.context(&format!("make a backup in {}", path.display())))?;
+            self.target = Target::of(files);
+        }
         match &mut self.target {
+            Target::New(_) => unreachable!("it was made just now"),
             Target::Directory { files, unsynced_bytes } => {
                 files.append(frame)?;
                 *unsynced_bytes += frame.len();
@@ -143,6 +164,7 @@ impl BackupWriter {
     pub fn complete(&mut self) -> Result<BackupReport> {
         let manifest = self.reader.manifest()?;
         match &mut self.target {
+            Target::New(_) => unreachable!("a manifest comes behind frames"),
             Target::Stream(stream) => {
                 stream.write_all(&manifest)?;
                 stream.flush()?;

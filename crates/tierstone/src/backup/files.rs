@@ -45,6 +45,18 @@ pub(super) struct DirectoryFiles {
 }
 
 impl DirectoryFiles {
+    /// Refuses `path` for a new backup if there is one.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is a backup in it, whole or not.
+    pub fn check_new(path: &Path) -> Result<()> {
+        if [FRAMES_FILE, MANIFEST_FILE].iter().any(|name| path.join(name).exists()) {
+            let message = format!("there is a backup in {} already, or a part of one", path.display());
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        Ok(())
+    }
+
     /// In `path`, which is made if there is none, as are the directories above it; those that are there keep their rights.
     ///
     /// # Errors
@@ -58,10 +70,7 @@ impl DirectoryFiles {
         };
         let holders = made.into_iter().map(holder_of).collect();
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        if [FRAMES_FILE, MANIFEST_FILE].iter().any(|name| path.join(name).exists()) {
-            let message = format!("there is a backup in {} already, or a part of one", path.display());
-            return Err(Error::new(ErrorKind::InvalidInput, message));
-        }
+        Self::check_new(path)?;
         let mut options = File::options();
         let frames = options.write(true).create_new(true).mode(0o600).open(path.join(FRAMES_FILE))?;
         Ok(DirectoryFiles { path: path.to_path_buf(), holders, frames: BufWriter::new(frames) })

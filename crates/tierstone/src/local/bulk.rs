@@ -68,7 +68,7 @@ impl<'s> BulkLoad<'s> {
         let options = options.check()?;
         let loader = || Loader { gathers: Stage::new(id, 0), loads: Loads::default(), spare: Vec::new() };
         let lanes = store.lanes.iter().map(|_| loader()).collect();
-        let value_bytes_max = store.database.storage().value_bytes_max();
+        let value_bytes_max = store.value_bytes_max();
         Ok(BulkLoad { store, lanes, id, options, value_bytes_max, loaded: Loaded::default() })
     }
 

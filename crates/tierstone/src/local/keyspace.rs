@@ -95,7 +95,7 @@ impl<'s> Keyspace<'s> {
         let shard = self.store.lane(key.position).0;
         let receipt = across::write_on(self.store, shard, &[put_of(key, value, 0)])?;
         self.store.lanes[usize::from(shard)].attend();
-        Ok(Ticket { shard, seq: receipt.seq })
+        Ok(Ticket { store: self.store.number, shard, seq: receipt.seq })
     }
 
     /// See [`Store::delete`].

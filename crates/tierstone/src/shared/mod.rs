@@ -160,7 +160,7 @@ impl SharedStore {
             mailboxes: Vec::new(),
             hasher: database.hasher(),
             first: resolve(&database.facts().map, KeyspaceName::Number(0))?,
-            value_bytes_max: database.storage().value_bytes_max(),
+            value_bytes_max: database.value_bytes_max(),
             map: RwLock::new(database.facts().map.clone()),
             clock,
             running: Arc::new(Mutex::new(None)),
@@ -260,7 +260,7 @@ impl SharedStore {
     /// Puts a value. Returns when it is durable (at once when the durability is `relaxed`).
     ///
     /// # Errors
-    /// Nothing was written: `InvalidInput` (key over 65,535 bytes, or a value too long for a segment),
+    /// Nothing was written: `InvalidInput` (key over 65,535 bytes, or a value longer than [`SharedStore::value_bytes_max`]),
     /// `NoSpace`, `NoMemory`, `Retry`. `DeviceFailed`, and `Busy` when the store is closed meanwhile:
     /// whether it was written is unknown. A device that runs out of space under the store also gives
     /// `NoSpace`: the value is then visible, and becomes durable when there is space.
@@ -359,6 +359,11 @@ impl SharedStore {
     /// ```
     pub fn range(&self, range: impl KeyRange) -> SharedRange {
         SharedRange::new(self.clone(), self.first(), range)
+    }
+
+    /// The longest value: see [`Database::value_bytes_max`].
+    pub fn value_bytes_max(&self) -> u64 {
+        self.inner.value_bytes_max
     }
 
     /// How many keys there are, those included that have expired and were not met since.

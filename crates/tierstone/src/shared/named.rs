@@ -3,11 +3,16 @@
 use super::answer::closed;
 use super::message::Message;
 use super::{Answer, Inner, Running, SharedKeyspace, SharedStore};
-use crate::named::{KeyspaceInfo, KeyspaceOptions, list};
+use crate::named::{KeyspaceInfo, KeyspaceOptions, dropped, list};
 use std::sync::PoisonError;
-use tierstone_base::Result;
+use tierstone_base::{KeyspaceId, Result};
 
 impl Inner {
+    /// Refuses a keyspace that was dropped.
+    pub(super) fn check_keyspace(&self, id: KeyspaceId) -> Result<()> {
+        if self.map().holds(id) { Ok(()) } else { Err(dropped()) }
+    }
+
     /// Runs `change` over the database, tells all shards what it gives, and shows the new map to callers
     /// when every shard knows it.
     fn change_keyspaces<T>(

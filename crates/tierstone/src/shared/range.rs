@@ -18,6 +18,7 @@ use tierstone_engine::SnapshotId;
 #[must_use = "nothing is read before the first entry is asked for"]
 pub struct SharedRange {
     store: SharedStore,
+    keyspace: KeyspaceId,
     shown: Shown,
     merge: Merge,
 }
@@ -79,7 +80,7 @@ async fn take_async(merge: &mut Merge, asked: Asked) -> Result<()> {
 impl SharedRange {
     pub(super) fn new(store: SharedStore, keyspace: KeyspaceId, range: impl KeyRange) -> Self {
         let merge = Merge::new(keyspace, range, store.inner.shards());
-        SharedRange { store, shown: Shown::Cut(None), merge }
+        SharedRange { store, keyspace, shown: Shown::Cut(None), merge }
     }
 
     /// The same range from its greatest key down. To be called before the first entry is taken.
@@ -119,6 +120,8 @@ impl SharedRange {
     async fn fetch_async(&mut self) -> Result<()> {
         if self.shown.wants_cut() {
             self.shown = Shown::Cut(Some(self.store.snapshot_async().await?));
+            // What was dropped before looks empty in it.
+            self.store.inner.check_keyspace(self.keyspace)?;
         }
         let asked = self.store.inner.ask_ranges(false, self.shown.ids(), &mut self.merge);
         take_async(&mut self.merge, asked).await
@@ -127,6 +130,8 @@ impl SharedRange {
     fn fetch(&mut self) -> Result<()> {
         if self.shown.wants_cut() {
             self.shown = Shown::Cut(Some(self.store.snapshot()?));
+            // What was dropped before looks empty in it.
+            self.store.inner.check_keyspace(self.keyspace)?;
         }
         let asked = self.store.inner.ask_ranges(true, self.shown.ids(), &mut self.merge);
         take(&mut self.merge, asked)

@@ -292,6 +292,8 @@ impl Iterator for SharedScan {
         buffered.next(|cursor, count| {
             if snapshot.is_none() {
                 *snapshot = Some(store.snapshot()?);
+                // What was dropped before looks empty in it.
+                store.inner.check_keyspace(*keyspace)?;
             }
             let Some(snapshot) = snapshot else { unreachable!("it was taken just now") };
             snapshot.inner.scan_page_at(&snapshot.ids, *keyspace, (cursor, count)).wait()

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::clock::Clock;
 use tierstone_base::position::SLOT_COUNT;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
+use tierstone_engine::IndexKind;
 use tierstone_logstore::LogShard;
 use tierstone_logstore::compact::CompactProgress;
 use tierstone_logstore::transfer::{MovedRecord, SplitProgress};
@@ -145,6 +146,12 @@ impl End for SharedEnd {
         self.inner.clock.now().monotonic_us
     }
 
+    /// Blocks for the durable write.
+    async fn open_keyspace(&mut self, name: &str, index: IndexKind) -> Result<()> {
+        let options = KeyspaceOptions { index: Some(index), ..KeyspaceOptions::default() };
+        SharedStore { inner: Arc::clone(&self.inner) }.open_keyspace(name, options).map(drop)
+    }
+
     fn with_map<R>(&self, look: impl FnOnce(&DatabaseMap) -> R) -> R {
         look(&self.inner.map())
     }
@@ -202,7 +209,8 @@ impl End for SharedEnd {
 impl SharedStore {
     /// Moves all keys of `slots` (Redis Cluster slots, 0 to 16383) of all databases to `target`, while others read
     /// and write both. Writes to the slots here, up to the hand-over, go over too; of keys that were written in both,
-    /// the target's write wins. `progress` is told now and then.
+    /// the target's write wins. Keyspaces with names that are made here meanwhile are made there. `progress` is told now and
+    /// then.
     ///
     /// Writes to the slots wait here while the last changes go over; those that come after
     /// [`MovePhase::HandedOver`](crate::MovePhase::HandedOver) was told, and before this returns, give `Unsupported` and
@@ -270,7 +278,8 @@ impl SharedStore {
     /// ([`SharedStore::drop_slots`] of the target takes it away). Dropped later, the slots are the target's, and the rest
     /// here is to be dropped.
     ///
-    /// This call itself makes the keyspaces with names that the target lacks: it blocks for one durable write each.
+    /// This call itself makes the keyspaces with names that the target lacks: it blocks for one durable write each. So does
+    /// the poll that meets a key of one that was made here later.
     pub fn split_to_async<P: FnMut(&MoveProgress) + Send>(
         &self,
         target: &SharedStore,

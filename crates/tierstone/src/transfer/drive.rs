@@ -18,10 +18,11 @@ use crate::named::resolve;
 use std::future::Future;
 use std::time::Duration;
 use tierstone_base::{KeyHasher, KeyspaceId, Position, Result};
+use tierstone_engine::IndexKind;
 use tierstone_logstore::LogShard;
 use tierstone_logstore::compact::CompactProgress;
 use tierstone_logstore::transfer::{MovedRecord, SplitProgress};
-use tierstone_store::DatabaseMap;
+use tierstone_store::{DatabaseMap, NamedKeyspace};
 
 /// Bytes that a step takes from a shard. Taking and writing them takes about 100 µs; the design allows 200 µs between
 /// other work.
@@ -65,6 +66,8 @@ pub(crate) trait End {
     fn shards(&self) -> u16;
     fn hasher(&self) -> KeyHasher;
     fn now_us(&mut self) -> u64;
+    /// Finds a keyspace with a name, or makes it durably.
+    async fn open_keyspace(&mut self, name: &str, index: IndexKind) -> Result<()>;
     /// Shows the store's keyspaces.
     fn with_map<R>(&self, look: impl FnOnce(&DatabaseMap) -> R) -> R;
 
@@ -150,16 +153,17 @@ pub(crate) async fn split<S: End, T: End>(
 ) -> Result<MoveReport> {
     source.begin(Work::Split(range)).await?;
     target.begin(Work::Merge(range)).await?;
+    let mut paired = Paired(source.with_map(|own| own.names().map(|(_, named)| named.id).collect()));
     // What went over before the lock is durable before it: the lock waits for the last changes only.
     for synced in [false, true] {
         while synced && !target.sync_some().await? {
             let progress = source.take(Until::CaughtUp).await?;
-            ingest(source, target, progress.records).await?;
+            ingest(source, target, &mut paired, progress.records).await?;
             between(source, target, &progress_of(MovePhase::Copying, &progress.sum));
         }
         loop {
             let Taken { records, sum, is_reached } = source.take(Until::CaughtUp).await?;
-            ingest(source, target, records).await?;
+            ingest(source, target, &mut paired, records).await?;
             if is_reached {
                 break;
             }
@@ -170,7 +174,7 @@ pub(crate) async fn split<S: End, T: End>(
     source.change_split(LogShard::lock_split).await?;
     let handed = loop {
         let Taken { records, sum, is_reached } = source.take(Until::Drained).await?;
-        ingest(source, target, records).await?;
+        ingest(source, target, &mut paired, records).await?;
         if is_reached {
             break progress_of(MovePhase::HandedOver, &sum);
         }
@@ -216,6 +220,27 @@ pub(crate) async fn compact<S: End>(
     Ok(())
 }
 
+/// Keyspaces with names of the source that have had one in the target: where that is missing now, it was dropped there.
+struct Paired(Vec<KeyspaceId>);
+
+impl Paired {
+    /// Makes those in the target that were made in the source since the last time.
+    async fn adopt<S: End, T: End>(&mut self, source: &S, target: &mut T) -> Result<()> {
+        let is_new = |named: &NamedKeyspace| !self.0.contains(&named.id);
+        let new: Vec<(String, NamedKeyspace)> = source.with_map(|own| {
+            own.names()
+                .filter(|(_, named)| is_new(named))
+                .map(|(name, named)| (name.to_owned(), named))
+                .collect()
+        });
+        for (name, named) in new {
+            target.open_keyspace(&name, named.index).await?;
+            self.0.push(named.id);
+        }
+        Ok(())
+    }
+}
+
 /// The source's keyspaces in order, with the target's that have their numbers or names. Stores number
 /// keyspaces by themselves; records of keyspaces that are gone are not among them, and stay.
 fn counterparts(own: &DatabaseMap, others: &DatabaseMap) -> Result<Vec<(KeyspaceId, KeyspaceId)>> {
@@ -231,10 +256,16 @@ fn counterparts(own: &DatabaseMap, others: &DatabaseMap) -> Result<Vec<(Keyspace
 }
 
 /// Writes `records` of the source to the target.
-async fn ingest<S: End, T: End>(source: &S, target: &mut T, records: Vec<MovedRecord>) -> Result<()> {
+async fn ingest<S: End, T: End>(
+    source: &S,
+    target: &mut T,
+    paired: &mut Paired,
+    records: Vec<MovedRecord>,
+) -> Result<()> {
     if records.is_empty() {
         return Ok(());
     }
+    paired.adopt(source, target).await?;
     let shards = target.shards();
     let hasher = target.hasher();
     let counterparts = source.with_map(|own| target.with_map(|others| counterparts(own, others)))?;

@@ -3,7 +3,9 @@
 use super::drive::{End, Taken, Until, Work, add, take_step};
 use crate::lane::Patience;
 use crate::local::Store;
+use crate::named::KeyspaceOptions;
 use tierstone_base::{KeyHasher, Result, Seq};
+use tierstone_engine::IndexKind;
 use tierstone_logstore::LogShard;
 use tierstone_logstore::compact::CompactProgress;
 use tierstone_logstore::transfer::MovedRecord;
@@ -46,6 +48,11 @@ impl End for LocalEnd<'_> {
 
     fn now_us(&mut self) -> u64 {
         self.store.lanes[0].tick().monotonic_us
+    }
+
+    async fn open_keyspace(&mut self, name: &str, index: IndexKind) -> Result<()> {
+        let options = KeyspaceOptions { index: Some(index), ..KeyspaceOptions::default() };
+        self.store.open_keyspace(name, options).map(drop)
     }
 
     fn with_map<R>(&self, look: impl FnOnce(&DatabaseMap) -> R) -> R {
