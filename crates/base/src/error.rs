@@ -13,13 +13,14 @@ pub enum ErrorKind {
     NoSpace,
     /// The memory budget is used up: raise `--memory`, or delete keys.
     NoMemory,
-    /// Stored bytes are damaged: run `check`, restore what it names.
+    /// Stored bytes are damaged, or a device cannot read them: run `check`, restore what it names.
     Corrupt,
-    /// A device failed; nothing more is acknowledged from it. Ask the operator.
+    /// A device failed a write; nothing more is acknowledged by the shard that it was of. Ask the operator.
     DeviceFailed,
     /// The store was written by a newer version, or by something else: use that version.
     Incompatible,
-    /// Another process holds the store.
+    /// Somebody is in the way: another process or handle holds the store, something is under way of which there is one at a
+    /// time (a backup, a move, a verification), or this handle was closed. Wait for the end of it, or open the store anew.
     Busy,
     /// The operation is not available here.
     Unsupported,

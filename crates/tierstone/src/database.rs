@@ -11,7 +11,7 @@
 mod place;
 
 pub use self::place::find_files;
-use self::place::{new_facts, open_storage};
+use self::place::{new_facts, open_storage, segments_min};
 use crate::engine::DatabasePlan;
 use crate::nvm;
 use crate::redo::{self, RedoOptions, RedoReport};
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, SeededRandom, Seq};
 use tierstone_engine::OpeningProgress;
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry};
-use tierstone_logstore::location::SEGMENT_BYTES_MAX;
+use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::{Inventory, OpenReport, OpenSettings, ShardSettings, SuperblockWriter};
 use tierstone_media::Guarantee;
 use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};
@@ -39,7 +39,8 @@ pub struct DatabaseOptions {
     /// ([`crate::volume`]); or `nvm:` and the source of a region, for a store that lies wholly in persistent memory
     /// ([`crate::nvm`]). Default: `tierstone-data`.
     pub directories: Vec<PathBuf>,
-    /// Shards: at best one a core that the store may use. Any number opens any store. Default 1.
+    /// Shards: at best one a core that the store may use. Any number opens any store on files or a volume; one that
+    /// lies wholly in persistent memory keeps the number that it was made with. Default 1.
     pub shards: u16,
     /// Memory for indexes and record caches of all shards, in bytes. Default 256 MiB.
     pub memory_bytes: u64,
@@ -351,7 +352,8 @@ impl Database {
     }
 
     /// The longest value, in bytes, beside a key of up to 1 KiB; a longer one takes of it. On devices it is a quarter of a segment
-    /// less 4 to 6 KiB: 250 KiB in a store of 128 MiB, 4,090 KiB in one of 2 GiB, 8,186 KiB from 4 GiB on, for one shard.
+    /// less some 6 KiB: 250 KiB in a store of 128 MiB, 4,090 KiB in one of 2 GiB, 8,186 KiB from 4 GiB on, by the default for one or
+    /// two shards. In persistent memory it is 8 MiB less 5 KiB, but in small regions.
     pub fn value_bytes_max(&self) -> u64 {
         self.value_bytes_max
     }
@@ -432,6 +434,12 @@ fn check(options: &DatabaseOptions) -> Result<()> {
             "segments of {bytes} bytes: {} to {} are possible",
             sizes.start(),
             sizes.end()
+        ));
+    }
+    if segments_min(options) > SEGMENT_COUNT_MAX {
+        return wrong(format!(
+            "{} shards that keep {} segments each for themselves: a store has {SEGMENT_COUNT_MAX} at most",
+            options.shards, options.shard.reserved_segments
         ));
     }
     if options.memory_bytes < (1 << 20) * u64::from(options.shards) {

@@ -270,3 +270,22 @@ fn a_capacity_below_the_segments_that_exist_is_refused_with_the_bytes_needed() {
     assert_eq!(Database::open(&wider).unwrap().storage().geometry().segment_limit, 32);
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+#[test]
+fn reserves_beyond_all_stores_are_refused() {
+    for (shards, reserved_segments) in [(1, u32::MAX), (1_024, 1 << 22), (2, 70_000)] {
+        for capacity_bytes in [None, Some(64 << 20)] {
+            let path = std::env::temp_dir().join(format!("tierstone-reserves-{}", std::process::id()));
+            let shard = ShardSettings { reserved_segments, ..ShardSettings::default() };
+            let options = DatabaseOptions {
+                shards,
+                memory_bytes: 2 << 30,
+                capacity_bytes,
+                shard,
+                ..DatabaseOptions::new(&path)
+            };
+            assert_eq!(Database::open(&options).unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert!(!path.exists());
+        }
+    }
+}

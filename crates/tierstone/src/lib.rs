@@ -62,8 +62,14 @@
 //!
 //! # Many threads, and tasks
 //!
-//! Each call of [`SharedStore`] has a twin that gives an [`Answer`]: a plain future, which needs no
-//! particular executor, and which a thread may also wait for.
+//! Reads, writes, batches, pages of walks, [`SharedStore::sync`], snapshots, moves and compactions have twins whose names end
+//! in `_async` ([`SharedRange::next_async`] for ranges): they give an [`Answer`] or another plain future, which needs no
+//! particular executor; for an [`Answer`] a thread may also wait.
+//!
+//! These have none, and block: opening and [`SharedStore::close`]; [`SharedStore::len`], [`SharedStore::is_empty`] and
+//! [`SharedStore::statistics`]; keyspaces with names ([`SharedStore::open_keyspace`], [`SharedStore::drop_keyspace`]); scans as
+//! iterators; bulk loads; backups; verification. So does dropping the last handle, which waits for the shards' threads: after
+//! [`SharedStore::open_serving`] until every shard that is being made is there.
 //!
 //! ```
 //! use tierstone::{DatabaseOptions, SharedStore};
@@ -89,8 +95,9 @@
 //! # When things go wrong
 //!
 //! An [`Error`] says by its [`ErrorKind`] what to do: try again, correct the input, free space, restore,
-//! ask the operator. After a failed write of the device a store answers nothing any more until it is
-//! opened again: what the device then holds is what counts.
+//! ask the operator. After a failed write of the device the shard that it was of answers nothing any
+//! more until the store is opened again: what the device then holds is what counts. The other shards go on; calls that need
+//! all of them (batches over several, snapshots, walks, [`Store::sync`]) fail.
 //!
 //! Without [`Store::close`] nothing that was acknowledged is lost: the next opening takes a little
 //! longer, as after a crash.

@@ -6,7 +6,7 @@
 //! 2. A call that has returned `Ok` for a write has made it durable, unless the durability is
 //!    `relaxed` or the call says otherwise ([`Store::put_nowait`]).
 //! 3. Reads see every write of this handle at once, durable or not.
-//! 4. After the device failed a write, every call says so until the store is opened again.
+//! 4. After the device failed a write, every call that needs the shard of that write says so until the store is opened again.
 //!
 //! A crash, and a handle that is dropped without [`Store::close`], leave every acknowledged write;
 //! the next opening then reads the ends of the logs.
@@ -128,7 +128,8 @@ impl Store {
     /// The value of `key`. Cost: none to the device when the record is in memory, one read otherwise.
     ///
     /// # Errors
-    /// `Corrupt`: the record is damaged. `DeviceFailed`: it cannot be read, or the store has failed.
+    /// `Corrupt`: the record is damaged, or its device cannot read it; others can be read still, and the key can be written.
+    /// `DeviceFailed`: a write of the shard has failed.
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.first().get(key)
     }

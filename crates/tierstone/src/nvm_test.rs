@@ -662,3 +662,20 @@ fn a_backup_since_another_one_is_refused_in_words() {
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
     assert_eq!(store.backup(folder.0.join("third"), &mut |_| {}).unwrap().records, 1);
 }
+
+#[test]
+fn the_longest_value_of_a_region_is_what_the_handle_says() {
+    let file = File::new("longest");
+    let options = DatabaseOptions { capacity_bytes: Some(256 << 20), shards: 1, ..file.options() };
+    let mut store = Store::open(&options).unwrap();
+    let longest = store.value_bytes_max() as usize;
+    for (key_bytes, value_bytes, fits) in
+        [(1_024, longest, true), (1_025, longest, false), (3, longest, true), (3, longest + 1, false)]
+    {
+        let (key, value) = (vec![b'k'; key_bytes], vec![5; value_bytes]);
+        assert_eq!(store.put(&key, &value).is_ok(), fits, "{key_bytes} and {value_bytes}");
+        let mut load = store.bulk_load(Default::default()).unwrap();
+        assert_eq!(load.put(&key, &value).is_ok(), fits, "{key_bytes} and {value_bytes}, loaded");
+        load.finish().unwrap();
+    }
+}

@@ -138,3 +138,35 @@ fn loads_of_several_threads_go_on_at_the_same_time_in_keyspaces_of_their_own() {
     }
     store.close().unwrap();
 }
+
+#[test]
+fn the_longest_value_is_what_the_handle_says_and_long_keys_take_of_it() {
+    let directory = TemporaryDirectory::new();
+    let options = options(&directory, 2);
+    let longest = {
+        let mut store = Store::open(&options).unwrap();
+        let longest = store.value_bytes_max() as usize;
+        assert!((56 << 10..64 << 10).contains(&longest), "{longest} of segments of 256 KiB");
+        store.put(&[1; 1_024], &vec![2; longest]).unwrap();
+        let error = store.put(&[1; 1_024], &vec![2; longest + 1_024]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        longest
+    };
+    let store = SharedStore::open(&options).unwrap();
+    assert_eq!(store.value_bytes_max() as usize, longest);
+    let (mut load, mut other) = (store.bulk_load(STAGE).unwrap(), store.bulk_load(STAGE).unwrap());
+    for (key_bytes, value_bytes, fits) in [
+        (1_024, longest, true),
+        (3, longest, true),
+        (3, longest + 1, false),
+        (2_024, longest, false),
+        (2_024, longest - 1_000, true),
+        (40_000, longest, false),
+    ] {
+        let put = load.put(&vec![7; key_bytes], &vec![3; value_bytes]);
+        assert_eq!(put.is_ok(), fits, "{key_bytes} and {value_bytes}: {put:?}");
+        other.put(b"other", b"value").unwrap();
+    }
+    assert_eq!(load.finish().unwrap().records, 3);
+    assert_eq!(other.finish().unwrap().records, 6);
+}

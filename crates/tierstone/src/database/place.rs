@@ -186,7 +186,7 @@ fn disks_free_bytes(files: &FileStore) -> Result<u64> {
 
 /// Below this many segments a shard could not clean.
 pub(super) fn segments_min(options: &DatabaseOptions) -> u32 {
-    u32::from(options.shards) * (options.shard.reserved_segments + 4)
+    u32::from(options.shards).saturating_mul(options.shard.reserved_segments.saturating_add(4))
 }
 
 /// The facts of a store that has to be made; `None` when there is one or none may be made.

@@ -6,7 +6,7 @@
 //! 2. No answer, of reads either, shows what a crash could take back.
 //! 3. Calls of one caller that waits for each answer happen in its order. Requests under way at the
 //!    same time have no order among each other.
-//! 4. After the device failed a write, every call says so until the store is opened again.
+//! 4. After the device failed a write, every call that needs the shard of that write says so until the store is opened again.
 //!
 //! Who owns what: each shard's thread owns its engine and its device; messages own copies of keys and
 //! values. Memory: what callers have sent and not yet got an answer to; a caller that blocks has one
@@ -147,7 +147,7 @@ impl SharedStore {
     /// The same without waiting for the shards: each serves as soon as its own index is there, and of those that wait for
     /// a processor the first to be made is one that was asked for. A call waits for the shards that it needs; a batch over
     /// several shards, a snapshot and [`SharedStore::close`] for all that take part, which hold the others up for
-    /// moments meanwhile.
+    /// moments meanwhile. Dropping the last handle waits for all.
     ///
     /// # Errors
     /// As [`SharedStore::open`], but for shards that cannot be made: [`Opening::wait`] tells of them, and calls that need one
@@ -228,7 +228,8 @@ impl SharedStore {
     /// The value of `key`.
     ///
     /// # Errors
-    /// `Corrupt`: the record is damaged. `DeviceFailed`: it cannot be read, or the store has failed.
+    /// `Corrupt`: the record is damaged, or its device cannot read it; others can be read still, and the key can be written.
+    /// `DeviceFailed`: a write of the shard has failed.
     /// `Busy`: the store was closed.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.inner.get(Caller::Waits, self.first(), key).wait()

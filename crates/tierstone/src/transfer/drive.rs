@@ -17,6 +17,7 @@ use crate::engine::DatabaseShard;
 use crate::named::resolve;
 use std::future::Future;
 use std::time::Duration;
+use tierstone_base::collections::Set;
 use tierstone_base::{KeyHasher, KeyspaceId, Position, Result};
 use tierstone_engine::IndexKind;
 use tierstone_logstore::LogShard;
@@ -221,7 +222,7 @@ pub(crate) async fn compact<S: End>(
 }
 
 /// Keyspaces with names of the source that have had one in the target: where that is missing now, it was dropped there.
-struct Paired(Vec<KeyspaceId>);
+struct Paired(Set<KeyspaceId>);
 
 impl Paired {
     /// Makes those in the target that were made in the source since the last time.
@@ -235,7 +236,7 @@ impl Paired {
         });
         for (name, named) in new {
             target.open_keyspace(&name, named.index).await?;
-            self.0.push(named.id);
+            self.0.insert(named.id);
         }
         Ok(())
     }
