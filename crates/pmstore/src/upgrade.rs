@@ -10,9 +10,12 @@
 //! | one bit makes a record void | two do |
 //! | no marks, seals, ends in leads and frames: nothing tells damage from a tear | zeros there say nothing, and are true |
 //!
-//! Crash at any point: the header says the old version until all of it is durable, and everything is done again: a guarded
-//! number, a record with both bits and the word of a free segment stay as they are. Only this program opens the store from the
-//! first step on.
+//! The header's checksum becomes that of this version first, durably: older programs, which take guarded numbers for plain ones
+//! and the words of free segments for damage, find a damaged header from then on, and refuse. The version comes last.
+//!
+//! Crash at any point: either nothing but the checksum was stored, or only this program opens the store. The header says the old
+//! version until all of it is durable, and everything is done again: a guarded number, a record with both bits and the word of a
+//! free segment stay as they are, and are written back once more, for a process that was killed may have stored them only.
 
 use crate::format::{
     Entry, FLAG_VOID_FIRST, Header, Layout, OPENING_AT, VERSION, VERSION_UNGUARDED, void_word,
@@ -36,10 +39,28 @@ const VERSION_AT: u64 = 8;
 const SUM_AT: u64 = 88;
 
 /// Makes the store one of this version. Cost: every word of the allocation table is read; of a store of the first version
-/// every record of all storage blocks. One barrier.
+/// every record of all storage blocks. Two barriers.
 pub(crate) fn upgrade(memory: &PmMemory, header: &Header, layout: &Layout) -> Result<Header> {
+    let upgraded = Header { version: VERSION, ..*header };
+    let bytes = upgraded.encode();
+    let word = |at| crate::format::word_at(&bytes, at as usize);
+    memory.put_word(SUM_AT, word(SUM_AT));
+    memory.barrier("upgrade_sum_unfenced")?;
+    // crash here [upgrade-begun]: the checksum is that of this version, and nothing else is: all is done again.
+    make_words(memory, header, layout);
+    memory.barrier("upgrade_unfenced")?;
+    // crash here [upgrade-half-named]: the checksum is that of this version, the version the old one: all is done again. No
+    // barrier: the one of the opening's number comes before anything else is stored.
+    memory.put_word(VERSION_AT, word(VERSION_AT));
+    Ok(upgraded)
+}
+
+/// Gives free words of the table their kind; in a store of the first version guards the plain numbers, and makes records void by
+/// both bits.
+fn make_words(memory: &PmMemory, header: &Header, layout: &Layout) {
     for place in (0..layout.segments).map(|segment| layout.table_word(segment)) {
-        if memory.load_word(place) == 0 {
+        let word = memory.load_word(place);
+        if word == 0 || word == Entry::free() {
             memory.put_word(place, Entry::free());
         }
     }
@@ -52,23 +73,12 @@ pub(crate) fn upgrade(memory: &PmMemory, header: &Header, layout: &Layout) -> Re
         }
         make_void(memory, header, layout);
     }
-    let upgraded = Header { version: VERSION, ..*header };
-    let bytes = upgraded.encode();
-    let word = |at| crate::format::word_at(&bytes, at as usize);
-    memory.put_word(SUM_AT, word(SUM_AT));
-    memory.barrier("upgrade_unfenced")?;
-    // crash here [upgrade-half-named]: the checksum is that of this version, the version the old one: all is done again. No
-    // barrier: the one of the opening's number comes before anything else is stored.
-    memory.put_word(VERSION_AT, word(VERSION_AT));
-    Ok(upgraded)
 }
 
 /// Guards a plain number. One that is guarded has its check in the upper bits, or is the same either way.
 fn guard(memory: &PmMemory, place: u64) {
     let word = memory.load_word(place);
-    if word >> 48 == 0 {
-        memory.put_word(place, guarded(word));
-    }
+    memory.put_word(place, if word >> 48 == 0 { guarded(word) } else { word });
 }
 
 /// Sets the second bit of every record that has the first.
@@ -88,7 +98,7 @@ fn make_void(memory: &PmMemory, header: &Header, layout: &Layout) {
         for block in owned.storage.iter().flat_map(|first| first * per_segment..(first + 1) * per_segment) {
             let Lead::Life(life) = seal::lead(&maker, block) else { continue };
             for (place, head) in whole_records(&maker, block, life).0 {
-                if head.flags & FLAG_VOID_FIRST != 0 && !head.is_void() {
+                if head.flags & FLAG_VOID_FIRST != 0 {
                     memory.put_word(place, void_word(memory.load_word(place)));
                 }
             }

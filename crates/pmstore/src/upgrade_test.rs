@@ -14,7 +14,8 @@ use tierstone_engine::harness::Harness;
 use tierstone_engine::{Durability, Engine, IndexKind, Write, WriteKind};
 use tierstone_media::region::Region;
 use tierstone_media::sim::{
-    CutPoints, PowerCut, SimDevice, SimMachineSettings, SimMedium, SimSettings, WordMachine,
+    CutPoints, Killed, PowerCut, SimDevice, SimMachineSettings, SimMedium, SimSettings, WordMachine,
+    until_killed,
 };
 use tierstone_media::{Geometry as DeviceGeometry, Wait};
 
@@ -153,15 +154,39 @@ fn make_first(memory: &PmMemory, void: u64) {
     memory.put_word(void, memory.load_word(void) | u64::from(FLAG_VOID_FIRST) << 48);
 }
 
+/// Whether the program of version `program` takes a header for whole.
+fn is_taken_by(program: u32, image: &[u8]) -> bool {
+    let sum_of = |version: u32| {
+        let mut named = image[..HEADER_WORDS * 8].to_vec();
+        named[VERSION_AT as usize..][..4].copy_from_slice(&version.to_le_bytes());
+        checksum(MAGIC, &named)
+    };
+    let version = word_at(image, VERSION_AT as usize) as u32;
+    version <= program
+        && (version..=program).any(|version| sum_of(version) == word_at(image, SUM_AT as usize))
+}
+
+/// Where an older program would open the store, nothing was changed.
+fn older_programs_refuse(machine: &WordMachine, before: &[u8]) -> std::result::Result<(), Violation> {
+    let image = machine.region().image();
+    let is_taken = (VERSION_UNGUARDED..VERSION).any(|program| is_taken_by(program, &image));
+    Violation::unless(!is_taken || image == before, || {
+        let place = image.chunks(8).zip(before.chunks(8)).position(|(now, then)| now != then);
+        format!("an older program opens a store whose word {place:?} is of this version")
+    })
+}
+
 /// Opens the store until power stays on, twice more, and looks at what it holds.
 fn upgraded(choices: &Choices, version: u32, mutations: &Mutations) -> std::result::Result<(), Violation> {
     let machine = machine(choices);
     let wanted = older_version(&machine, version);
     let refused = crate::check::check(region(&machine), &Default::default(), &mut |_| {}).unwrap_err();
     assert!(refused.kind() == ErrorKind::Incompatible && refused.message().contains("opened once"));
+    let before = machine.region().image();
+    assert!(is_taken_by(version, &before));
     for life in 0..4 {
         let is_cut = life < 3 && choices.choose(4, "power is lost in this life") != 0;
-        let within = PowerCut::Within { points: CutPoints::Every, last: 24 };
+        let within = PowerCut::Within { points: CutPoints::Every, last: 40 };
         machine.set_power_cut(if is_cut { within } else { PowerCut::Never });
         let found = open(&machine, mutations).and_then(|(mut store, _)| contents(&mut store));
         if !machine.power_is_off() {
@@ -171,11 +196,16 @@ fn upgraded(choices: &Choices, version: u32, mutations: &Mutations) -> std::resu
         }
         machine.set_power_cut(PowerCut::Never);
         machine.power_on_after_loss();
+        older_programs_refuse(&machine, &before)?;
     }
-    let memory = PmMemory::new(region(&machine), 0)?;
+    is_of_this_version(&machine)
+}
+
+fn is_of_this_version(machine: &WordMachine) -> std::result::Result<(), Violation> {
+    let memory = PmMemory::new(region(machine), 0)?;
     let (header, _) = existing(&memory)?;
     Violation::unless(header.version == VERSION, || format!("it has version {} yet", header.version))?;
-    let report = crate::check::check(region(&machine), &Default::default(), &mut |_| {})?;
+    let report = crate::check::check(region(machine), &Default::default(), &mut |_| {})?;
     Violation::unless(!report.is_damaged(), || format!("{:?}", report.findings))
 }
 
@@ -196,6 +226,56 @@ fn a_store_of_an_older_version_becomes_one_of_this_wherever_power_is_lost() {
 fn the_version_is_named_when_all_of_it_is_durable() {
     let name = "upgrade_unfenced";
     assert_caught(name, || explored(4711, 2_000, VERSION_UNGUARDED, &Mutations::one(name)));
+}
+
+#[test]
+fn the_checksum_that_keeps_older_programs_out_is_durable_before_anything_else() {
+    let name = "upgrade_sum_unfenced";
+    for version in VERSION_UNGUARDED..VERSION {
+        assert_caught(name, || explored(4711, 2_000, version, &Mutations::one(name)));
+    }
+}
+
+/// The process is killed in the upgrade, and the next one in doing it again; then the store is opened, with a loss of power before
+/// and after, or without one.
+fn killed_twice(choices: &Choices, version: u32) -> std::result::Result<(), Violation> {
+    let machine = machine(choices);
+    let wanted = older_version(&machine, version);
+    let before = machine.region().image();
+    let is_cut = |when| choices.choose(2, when) != 0;
+    for _ in 0..2 {
+        let region = Killed::over(Arc::new(machine.region()));
+        region.kill_before(choices.choose(KILLED_WITHIN, "the process is killed"));
+        let memory: Arc<dyn Region + Send + Sync> = region;
+        until_killed(|| drop(crate::open(memory, &settings(&Mutations::none())).unwrap()));
+        older_programs_refuse(&machine, &before)?;
+        machine.kill_process();
+    }
+    for when in ["power is lost before an opening", "power is lost after it"] {
+        if is_cut(when) {
+            machine.cut_power();
+            machine.power_on_after_loss();
+            older_programs_refuse(&machine, &before)?;
+        }
+        let found = open(&machine, &Mutations::none()).and_then(|(mut store, _)| contents(&mut store))?;
+        Violation::unless(found == wanted, || format!("{when}: {found:?}"))?;
+        machine.kill_process();
+    }
+    machine.cut_power();
+    machine.power_on_after_loss();
+    is_of_this_version(&machine)
+}
+
+/// So many write-backs and fences an upgrade has here, and some of the opening behind it.
+const KILLED_WITHIN: u64 = 30;
+
+/// The crash mark `upgrade-begun` lies on its way.
+#[test]
+fn a_process_that_is_killed_at_any_step_of_an_upgrade_leaves_a_store_for_this_program_or_as_it_was() {
+    for version in VERSION_UNGUARDED..VERSION {
+        let settings = ExploreSettings::random(sampled_seed(52), sampled_runs(3_000));
+        explore(settings, |choices| killed_twice(choices, version)).assert_clean();
+    }
 }
 
 /// Names `version`, with the checksum that a header of version `summed` has.
