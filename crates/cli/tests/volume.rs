@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Output;
 use tierstone_base::SeededRandom;
+use tierstone_base::checksum::{checksum, salt};
 
 /// Small segments, so that cleaning runs; reads after each start need the device.
 const SMALL: [&str; 4] = ["--memory", "32MiB", "--shards", "2"];
@@ -407,6 +408,27 @@ fn segments_that_would_leave_a_part_of_the_volume_unused_are_refused() {
         text(&refused)
     );
     assert!(!disks.description().exists());
+}
+
+#[test]
+fn a_volume_that_a_newer_program_wrote_is_called_neither_whole_nor_damaged() {
+    let disks = Disks::new("1", 2, &[]);
+    let path = disks.member(1);
+    let mut bytes = std::fs::read(&path).expect("reads");
+    let block = &mut bytes[..4096];
+    block[8..12].copy_from_slice(&9u32.to_le_bytes());
+    let generation = u64::from_le_bytes(block[32..40].try_into().expect("8"));
+    let sum = checksum(salt(0x766f_6c75_6d65_7362, generation), &block[..4088]);
+    block[4088..].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&path, &bytes).expect("written");
+    for command in ["status", "check", "fill", "fail", "replace"] {
+        let more = if matches!(command, "fail" | "replace") { &["1"][..] } else { &[] };
+        let output = disks.volume(command, more);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(3), "{command}: {said}");
+        assert!(said.contains("format version 9") && said.contains("newer program"), "{command}: {said}");
+    }
+    assert!(std::fs::read(&path).expect("reads") == bytes, "something was written");
 }
 
 #[test]

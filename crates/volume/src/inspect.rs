@@ -4,7 +4,7 @@ use crate::core::JOURNAL_START;
 use crate::judge::{Said, authority, is_stale};
 use crate::layout::{Layout, Redundancy};
 use crate::open::journal_bytes;
-use crate::superblock::{Health, Superblock, unusable};
+use crate::superblock::{Health, Superblock, newer, newer_text, unusable};
 use tierstone_media::{BLOCK_BYTES, Geometry};
 
 /// How many bytes at the start of a device [`inspect`] looks at.
@@ -15,6 +15,9 @@ pub const INSPECTED_BYTES: usize = 2 * BLOCK_BYTES;
 pub enum Holds {
     /// It is a member of a volume.
     Member(Box<MemberFacts>),
+    /// It begins with a superblock of a newer program, whatever the other says: which version, in words that follow the device's
+    /// name. Nothing may be concluded from it, nor written.
+    Newer(String),
     /// It begins with a superblock of a volume that cannot be used: why, in words that follow the device's name.
     Unusable(String),
     /// It is a flash buffer, whole or not.
@@ -80,6 +83,9 @@ pub fn is_any_behind(members: &[Option<&MemberFacts>]) -> bool {
 
 /// Looks at the first [`INSPECTED_BYTES`] of a device.
 pub fn inspect(start: &[u8]) -> Holds {
+    if let Some(version) = newer(start) {
+        return Holds::Newer(newer_text(version));
+    }
     let slots = start.chunks(BLOCK_BYTES).filter_map(Superblock::decode);
     if let Some(newest) = slots.max_by_key(|superblock| superblock.generation) {
         let (layout, slots) = (newest.layout, newest.journal_slots);
@@ -166,7 +172,7 @@ mod tests {
         assert!(why.contains("damaged") && why.contains("checksum"), "{why}");
         start.chunks_mut(BLOCK_BYTES).for_each(|slot| slot[8] = 9);
         let Holds::Unusable(why) = inspect(&start) else { panic!("another version is not told") };
-        assert!(why.contains("version 9"), "{why}");
+        assert!(why.contains("version 9") && why.contains("damaged"), "{why}");
         assert_eq!(inspect(&[0, 0, 1]), Holds::Something);
         assert_eq!(inspect(&[]), Holds::Nothing);
     }

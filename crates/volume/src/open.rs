@@ -13,7 +13,7 @@ use crate::members::Members;
 use crate::partial::{MAP_BYTES, MAP_START, Partial};
 use crate::records::short_group;
 use crate::sleep::{FlashBuffer, Sleep, SleepSettings, Spindle};
-use crate::superblock::{Health, Slot, Superblock, unusable};
+use crate::superblock::{Health, Slot, Superblock, is_unmarked, newer, newer_text, refuse_newer, unusable};
 use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
@@ -266,15 +266,18 @@ struct Heads {
     slots: Vec<Slot>,
     /// Why there is none, in words that follow the device's name, where something is there.
     whys: Vec<Option<String>>,
+    /// Whether programs that know no spare rows would open a member that has some.
+    is_unmarked: bool,
 }
 
-/// Reads the superblocks of each member. In a degraded opening a member that cannot be read holds none.
+/// Reads the superblocks of each member. In a degraded opening a member that cannot be read holds none. A superblock of a newer
+/// program is refused wherever it lies, so that nothing is written over it.
 fn read_superblocks<D: BlockDevice>(members: &mut Members<D>, count: usize, degraded: bool) -> Result<Heads> {
     let present: Vec<usize> = (0..count).filter(|&index| members.device(index).is_some()).collect();
     let read = |&index: &usize| (index, IoRequest::read(0, 0, IoBuffer::zeroed(2 * BLOCK_BYTES)));
     let results = members.perform(present.iter().map(read).collect());
     let (superblocks, slots, whys) = (vec![None; count], vec![Slot::default(); count], vec![None; count]);
-    let mut heads = Heads { superblocks, slots, whys };
+    let mut heads = Heads { superblocks, slots, whys, is_unmarked: false };
     for (index, done) in present.into_iter().zip(results) {
         match done.result {
             Err(error) if degraded => {
@@ -286,10 +289,15 @@ fn read_superblocks<D: BlockDevice>(members: &mut Members<D>, count: usize, degr
             }
         }
         let slots = done.buffer.unwrap_or_else(|| IoBuffer::zeroed(BLOCK_BYTES));
+        if let Some(version) = newer(&slots) {
+            return refuse_newer(format!("device {index} {}", newer_text(version)));
+        }
         let whole = slots.chunks(BLOCK_BYTES).enumerate();
         let whole = whole.filter_map(|(slot, block)| Some((slot, Superblock::decode(block)?)));
         match whole.max_by_key(|(_, superblock)| superblock.generation) {
             Some((slot, newest)) => {
+                let block = slots.get(slot * BLOCK_BYTES..).unwrap_or_default();
+                heads.is_unmarked |= newest.spare_rows > 0 && is_unmarked(block);
                 (heads.superblocks[index], heads.slots[index]) = (Some(newest), Slot(slot));
             }
             None => heads.whys[index] = unusable(&slots),
@@ -529,7 +537,7 @@ pub(crate) fn open<D: BlockDevice>(
         core.sleep = Some(Box::new(Sleep::new(buffer, number, settings, spindle, layout.groups as usize)));
     }
     core.read_ranges()?;
-    core.begin_generation(&older, is_named_anew)?;
+    core.begin_generation(&older, is_named_anew || heads.is_unmarked)?;
     let mut recovery = Recovery { was_clean, ..Recovery::default() };
     if core.sleep.is_some() {
         recovery.pairs_flushed = core.recover_pairs()?;
@@ -547,8 +555,8 @@ pub(crate) fn open<D: BlockDevice>(
 impl<D: BlockDevice> Core<D> {
     /// Raises the generation on all members: first those that a crash left behind get that of the others, so that no
     /// further crash leaves them two behind. Twice where members are named failed: what those hold may be of the
-    /// generation that is written first.
-    fn begin_generation(&mut self, older: &[usize], is_named_anew: bool) -> Result<()> {
+    /// generation that is written first; and where programs that know no spare rows would read the slot that is written first.
+    fn begin_generation(&mut self, older: &[usize], is_twice: bool) -> Result<()> {
         let counting = self.written_members();
         // A new member of which no row counts needs none, and says what nobody else does yet.
         let counts = |index: &&usize| {
@@ -556,7 +564,7 @@ impl<D: BlockDevice> Core<D> {
         };
         let older: Vec<usize> = older.iter().filter(counts).copied().collect();
         self.catch_up(&older);
-        match is_named_anew {
+        match is_twice {
             true => self.record_failure(),
             false => self.write_superblocks(),
         }

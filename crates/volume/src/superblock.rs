@@ -6,17 +6,22 @@
 //! Invariants:
 //! 1. A member that missed an acknowledged write is named failed (or behind, see `sleep`) by a durable
 //!    superblock of every other member before that write is acknowledged.
-//! 2. A torn superblock leaves the one before it.
+//! 2. A torn superblock leaves the one before it; a whole one of a newer version is refused, whatever lies in the other slot.
+//! 3. Magic, version, generation and checksum stay where they are in all versions, and what the checksum covers and is salted
+//!    with: so a newer superblock is told from a torn one, and from one whose version rotted.
 
 use crate::layout::{Layout, Redundancy};
 use tierstone_base::checksum::{checksum, salt};
 use tierstone_base::codec::Reader;
+use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer};
 
 /// The first bytes of a superblock.
 const MAGIC: &[u8; 8] = b"TIERVOLU";
 /// The version of the format.
 const VERSION: u32 = 1;
+/// Of a volume with spare rows: programs that do not know them would read hot rows at home that lie on another pair.
+const VERSION_SPARE: u32 = 2;
 const SALT: u64 = 0x766f_6c75_6d65_7362;
 /// Bytes before the states of the members.
 const HEAD_BYTES: usize = 128;
@@ -84,7 +89,8 @@ impl Superblock {
             Redundancy::Mirror => 1,
             Redundancy::Parity => 2,
         };
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let version = if self.spare_rows == 0 { VERSION } else { VERSION_SPARE };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&[redundancy, u8::from(self.clean), 0, 0]);
         bytes.extend_from_slice(&self.volume.to_le_bytes());
         bytes.extend_from_slice(&self.generation.to_le_bytes());
@@ -124,7 +130,8 @@ impl Superblock {
     /// The superblock in `block`; `None` when there is none that is whole, or one of another version.
     pub(crate) fn decode(block: &[u8]) -> Option<Superblock> {
         let mut reader = Reader::new(block.get(..BLOCK_BYTES - 8)?);
-        if reader.bytes(8)? != MAGIC || reader.u32()? != VERSION {
+        if reader.bytes(8)? != MAGIC || !matches!(reader.u32()?, VERSION | VERSION_SPARE) || !is_whole(block)
+        {
             return None;
         }
         let redundancy = match reader.u8()? {
@@ -136,11 +143,6 @@ impl Superblock {
         let clean = reader.bytes(3)?.first()? == &1;
         let volume = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
         let generation = reader.u64()?;
-        if checksum(salt(SALT, generation), &block[..BLOCK_BYTES - 8])
-            != Reader::new(block.get(BLOCK_BYTES - 8..)?).u64()?
-        {
-            return None;
-        }
         let (index, groups, width, journal_slots) =
             (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         let layout = Layout { redundancy, groups, width, chunk_bytes: reader.u64()?, rows: reader.u64()? };
@@ -185,20 +187,64 @@ impl Superblock {
     }
 }
 
+/// Where the version is.
+const VERSION_AT: usize = 8;
+/// Where the generation is.
+const GENERATION_AT: usize = 32;
+
+/// Whether the checksum of a block fits; the same in all versions.
+fn is_whole(block: &[u8]) -> bool {
+    let word = |at: usize| Reader::new(block.get(at..)?).u64();
+    let sum = word(GENERATION_AT)
+        .and_then(|generation| Some(checksum(salt(SALT, generation), block.get(..BLOCK_BYTES - 8)?)));
+    sum.is_some() && sum == word(BLOCK_BYTES - 8)
+}
+
+/// What a block that begins like a superblock says of its version.
+fn version_in(block: &[u8]) -> Option<u32> {
+    let rest = block.starts_with(MAGIC).then(|| block.get(VERSION_AT..)).flatten()?;
+    Reader::new(rest).u32()
+}
+
+/// The version of a superblock of a newer program in the slots that a device begins with. One whose checksum does not fit is
+/// none: its writing was cut off, or its version rotted.
+pub(crate) fn newer(start: &[u8]) -> Option<u32> {
+    let whole = start.chunks(BLOCK_BYTES).filter(|block| is_whole(block));
+    whole.filter_map(version_in).filter(|&version| version > VERSION_SPARE).max()
+}
+
+/// Whether a block, which holds a superblock with spare rows, lets programs open the volume that do not know them.
+pub(crate) fn is_unmarked(block: &[u8]) -> bool {
+    version_in(block) == Some(VERSION)
+}
+
+/// What is said of a device that begins with a superblock of this newer version, in words that follow its name.
+pub(crate) fn newer_text(version: u32) -> String {
+    format!(
+        "holds a superblock of format version {version}, written by a newer program: this one knows versions up to \
+         {VERSION_SPARE}, open the volume with that one"
+    )
+}
+
+/// Refuses what a newer program wrote; `what` names it and its version.
+pub(crate) fn refuse_newer<T>(what: String) -> Result<T> {
+    Err(Error::new(ErrorKind::Incompatible, what))
+}
+
 /// Why no superblock can be used of a device that begins with `start`, in words that follow its name; `None` where nothing of a
 /// superblock is there.
 pub(crate) fn unusable(start: &[u8]) -> Option<String> {
     let is_one = |block: &&[u8]| block.starts_with(MAGIC) && Superblock::decode(block).is_none();
     let whys = start.chunks(BLOCK_BYTES).filter(is_one).map(|block| {
-        let version = block
-            .get(MAGIC.len()..)
-            .and_then(|rest| rest.first_chunk())
-            .map(|bytes| u32::from_le_bytes(*bytes));
-        match version {
-            Some(version) if version != VERSION => {
-                format!("holds a superblock of format version {version}, this program knows {VERSION}")
+        let said = match version_in(block) {
+            Some(version) if !matches!(version, VERSION | VERSION_SPARE) => {
+                format!(", it says format version {version}")
             }
-            _ => "holds a damaged superblock: its checksum does not fit".to_owned(),
+            _ => String::new(),
+        };
+        match is_whole(block) {
+            true => format!("holds a superblock that says what cannot be{said}"),
+            false => format!("holds a damaged superblock: its checksum does not fit{said}"),
         }
     });
     whys.max()
@@ -208,63 +254,5 @@ const _: () =
     assert!(HEAD_BYTES + crate::MEMBERS_MAX * STATE_BYTES <= BLOCK_BYTES - 8, "all states fit a block");
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample() -> Superblock {
-        Superblock {
-            volume: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
-            index: 2,
-            generation: 9,
-            clean: true,
-            layout: Layout {
-                redundancy: Redundancy::Parity,
-                groups: 1,
-                width: 4,
-                chunk_bytes: 8192,
-                rows: 77,
-            },
-            geometry: Geometry { meta_bytes: 8192, segment_bytes: 65536, segment_limit: 20 },
-            region_bytes: 65536,
-            journal_slots: 4,
-            buffer: 5 << 100,
-            spare_rows: 0,
-            states: vec![Health::InSync, Health::Failed, Health::Rebuilding { row: 12 }, Health::Behind],
-        }
-    }
-
-    #[test]
-    fn a_superblock_comes_back_and_no_flipped_bit_passes() {
-        let block = sample().encode();
-        assert_eq!(Superblock::decode(&block), Some(sample()));
-        let spare = |redundancy, spare_rows| Superblock {
-            spare_rows,
-            layout: Layout { redundancy, ..sample().layout },
-            ..sample()
-        };
-        let mirrors = spare(Redundancy::Mirror, 70);
-        assert_eq!(Superblock::decode(&mirrors.encode()), Some(mirrors));
-        assert_eq!(
-            Superblock::decode(&spare(Redundancy::Mirror, 77).encode()),
-            None,
-            "nothing but spare rows"
-        );
-        assert_eq!(Superblock::decode(&spare(Redundancy::Parity, 1).encode()), None);
-        for byte in 0..BLOCK_BYTES {
-            let mut damaged = block.clone();
-            damaged[byte] ^= 1 << (byte % 8);
-            assert_eq!(Superblock::decode(&damaged), None, "byte {byte}");
-        }
-        assert_eq!(Superblock::decode(&block[..100]), None);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn hostile_superblocks_never_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..5000)) {
-            let mut block = bytes;
-            let head = MAGIC.len().min(block.len());
-            block[..head].copy_from_slice(&MAGIC[..head]);
-            let _ = Superblock::decode(&block);
-        }
-    }
-}
+#[path = "superblock_test.rs"]
+mod superblock_test;

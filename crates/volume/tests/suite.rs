@@ -12,3 +12,4 @@ mod raid_crash;
 mod sleeping;
 mod sleeping_crash;
 mod staging_crash;
+mod versions;

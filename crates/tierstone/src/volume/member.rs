@@ -55,7 +55,7 @@ pub fn take_member(path: &Path, terms: MemberTerms<'_>) -> Result<NewMember> {
         let what = match probed.holds {
             Holds::Member(facts) if own(&facts) => None,
             Holds::Member(facts) => Some(format!("is member {} of a volume", facts.index)),
-            Holds::Unusable(why) => Some(why),
+            Holds::Unusable(why) | Holds::Newer(why) => Some(why),
             Holds::Buffer => Some("is a flash buffer".to_owned()),
             Holds::Something => Some("holds data at its start".to_owned()),
             Holds::Nothing => found_in(&file)?,

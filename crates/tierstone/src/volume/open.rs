@@ -115,8 +115,9 @@ fn is_busy(error: &Error) -> bool {
 /// What is true of the volume by what its members say: as an opening judges, also of members that are stale.
 ///
 /// # Errors
-/// `InvalidInput` when none holds a volume.
+/// `InvalidInput` when none holds a volume. `Incompatible` when one was written by a newer program, whatever the others say.
 pub fn newest(probed: &[Probed]) -> Result<MemberFacts> {
+    refuse_newer(probed)?;
     judged(&in_places(&members_of(probed))).ok_or_else(|| {
         let why = |member: &Probed| match (&member.file, &member.holds) {
             (Err(error), _) => Some(format!("; {error}")),
@@ -130,6 +131,17 @@ pub fn newest(probed: &[Probed]) -> Result<MemberFacts> {
         };
         Error::new(ErrorKind::InvalidInput, message)
     })
+}
+
+fn refuse_newer(probed: &[Probed]) -> Result<()> {
+    let newer = |member: &Probed| match (&member.file, &member.holds) {
+        (Ok(_), Holds::Newer(why)) => Some(format!("{} {why}", member.path.display())),
+        _ => None,
+    };
+    match probed.iter().find_map(newer) {
+        Some(why) => Err(Error::new(ErrorKind::Incompatible, why)),
+        None => Ok(()),
+    }
 }
 
 /// What the members say of the volume of most of them.
@@ -258,9 +270,9 @@ fn name_failed(members: &[Health], places: &[MemberPlace], faults: &mut Vec<Stri
     }
 }
 
-/// The flash buffer, if the description names one, and where it stages. One that cannot be used is a fault, not an error:
-/// what sleeping disks lack is on those that were awake. Where no disk sleeps (`is_behind` is not), nothing can be lost
-/// with what was staged, and the buffer is made anew.
+/// The flash buffer, if the description names one, and where it stages. One that cannot be used is a fault, not an error (unless
+/// a newer program wrote it): what sleeping disks lack is on those that were awake. Where no disk sleeps (`is_behind` is not),
+/// nothing can be lost with what was staged, and the buffer is made anew.
 fn open_buffer(
     at: &Path,
     description: &Description,
@@ -270,6 +282,8 @@ fn open_buffer(
 ) -> Result<Option<(FlashBuffer<VolumePart>, String)>> {
     let Some(path) = &description.buffer else { return Ok(None) };
     let settings = SingleFileSettings { direct_io, ..SingleFileSettings::default() };
+    // By buffer or staging logs: a memory that is no region at all is lost, as any other.
+    let mut is_newer = false;
     let opened = StagingMemory::open(at, description).and_then(|staging| {
         let file = SingleFile::open(&Description::resolve(at, path), &settings)?;
         let part = || staging.as_ref().map(StagingMemory::part);
@@ -277,8 +291,9 @@ fn open_buffer(
             Some(memory) => FlashBuffer::open_staged(file.device()?.into(), memory),
             None => FlashBuffer::open(file.device()?.into()),
         };
+        is_newer = matches!(&opened, Err(error) if error.kind() == ErrorKind::Incompatible);
         let buffer = match opened {
-            Err(error) if !is_behind => {
+            Err(error) if !is_behind && !is_newer => {
                 let renewed = FlashBuffer::renew(file.device()?.into(), part()).map_err(|_| error.clone())?;
                 faults.push(format!("the flash buffer was made anew, no disk lacks anything: {error}"));
                 renewed
@@ -291,7 +306,7 @@ fn open_buffer(
     match opened {
         Ok(opened) => Ok(Some(opened)),
         // A memory that is too weak is no fault of a disk: somebody has to say that it is meant.
-        Err(error) if is_busy(&error) || error.kind() == ErrorKind::Unsupported => Err(error),
+        Err(error) if is_newer || is_busy(&error) || error.kind() == ErrorKind::Unsupported => Err(error),
         Err(error) if description.degraded == Degraded::Refuse => Err(error),
         Err(error) => {
             faults.push(format!("the flash buffer cannot be used, so no disk sleeps: {error}"));

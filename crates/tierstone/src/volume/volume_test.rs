@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tierstone_base::SeededRandom;
+use tierstone_base::checksum::{checksum, salt};
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_media::file::single::SingleFileDevice;
 use tierstone_media::file::{DirectIo, Discards, SingleFile};
@@ -352,4 +353,59 @@ fn members_whose_superblocks_cannot_be_used_are_told() {
     let error = open_volume(&place.description(), DirectIo::Auto).err().unwrap();
     let is_told = |name: &str| error.message().contains(&format!("{name} holds a damaged superblock"));
     assert!(is_told("disk-0") && is_told("disk-1"), "{error}");
+}
+
+/// Where a block that ends with a checksum has the number that salts it.
+const SALTED_AT: usize = 32;
+
+/// Puts `version` into a block of a file, with the checksum that a program of that version would give it.
+fn put_version(path: &Path, offset: u64, version: u32, salt_of: u64) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut block = vec![0; BLOCK_BYTES];
+    file.read_exact_at(&mut block, offset).unwrap();
+    block[8..12].copy_from_slice(&version.to_le_bytes());
+    let number = u64::from_le_bytes(block[SALTED_AT..SALTED_AT + 8].try_into().unwrap());
+    let (covered, sum) = block.split_at_mut(BLOCK_BYTES - 8);
+    sum.copy_from_slice(&checksum(salt(salt_of, number), covered).to_le_bytes());
+    file.write_all_at(&block, offset).unwrap();
+}
+
+/// What all files of a place hold.
+fn everything(place: &Place) -> Vec<Vec<u8>> {
+    ["disk-0", "disk-1", "flash"].map(|name| std::fs::read(place.0.join(name)).unwrap_or_default()).into()
+}
+
+#[test]
+fn what_a_newer_program_wrote_is_refused_before_anything_is_written() {
+    const SUPERBLOCK: u64 = 0x766f_6c75_6d65_7362;
+    const MAP: u64 = 0x6275_6666_6572_6d31;
+    let newest_slot = |place: &Place| {
+        let generation = |slot: usize| {
+            let start = std::fs::read(place.0.join("disk-1")).unwrap();
+            u64::from_le_bytes(start[slot * BLOCK_BYTES + SALTED_AT..][..8].try_into().unwrap())
+        };
+        if generation(1) > generation(0) { BLOCK_BYTES as u64 } else { 0 }
+    };
+    let refused = |place: &Place, name: &str| {
+        let before = everything(place);
+        let error = open_volume(&place.description(), DirectIo::Auto).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+        assert!(error.message().contains("newer program") && error.message().contains(name), "{error}");
+        assert!(everything(place) == before, "something was written");
+    };
+    let place = sleeping(1);
+    open_volume(&place.description(), DirectIo::Auto).unwrap().volume.close().unwrap();
+    put_version(&place.0.join("disk-1"), newest_slot(&place), 3, SUPERBLOCK);
+    refused(&place, "disk-1 holds a superblock of format version 3");
+    let description = Description::read(&place.description()).unwrap();
+    let probed = probe_members(&place.description(), &description, DirectIo::Auto).unwrap();
+    assert_eq!(newest(&probed).unwrap_err().kind(), ErrorKind::Incompatible);
+    drop(probed);
+    let terms = MemberTerms { bytes: None, flag: "", force: false, discards: Discards::Never, own: None };
+    let error = take_member(&place.0.join("disk-1"), terms).unwrap_err();
+    assert!(error.message().contains("format version 3"), "{error}");
+    let place = sleeping(1);
+    open_volume(&place.description(), DirectIo::Auto).unwrap().volume.close().unwrap();
+    put_version(&place.0.join("flash"), 0, 3, MAP);
+    refused(&place, "the flash buffer has format version 3");
 }

@@ -1,6 +1,8 @@
 //! The bytes on the buffer device: the map, the records of the staging log, the units of the extents.
 //! Drawn in `docs/formats/volume.md`.
 
+use crate::superblock::refuse_newer;
+use tierstone_base::Result;
 use tierstone_base::checksum::{checksum, checksum_parts, salt};
 use tierstone_base::codec::Reader;
 use tierstone_media::{BLOCK_BYTES, IoBuffer};
@@ -97,10 +99,10 @@ impl BufferMap {
         IoBuffer::from_slice(&bytes)
     }
 
-    /// The length of the slot that begins with `block`, if one may begin there.
+    /// The length of the slot that begins with `block`, if one may begin there; in all versions by the same words.
     pub(crate) fn slot_bytes_in(block: &[u8]) -> Option<u64> {
         let mut reader = Reader::new(block);
-        if reader.bytes(8)? != MAP_MAGIC || !matches!(reader.u32()?, VERSION | VERSION_STAGED) {
+        if reader.bytes(8)? != MAP_MAGIC || reader.u32()? == 0 {
             return None;
         }
         reader.bytes(4 + 16 + 8 + 8)?;
@@ -109,17 +111,40 @@ impl BufferMap {
             .then(|| Self::slot_bytes(extents as usize, volumes as usize, pairs as usize))
     }
 
+    /// The bytes of a slot whose checksum fits, and its version.
+    fn whole(bytes: &[u8]) -> Option<(u32, &[u8])> {
+        let bytes = bytes.get(..Self::slot_bytes_in(bytes)? as usize)?;
+        let version = Reader::new(bytes.get(8..)?).u32()?;
+        let sequence = Reader::new(bytes.get(32..)?).u64()?;
+        let (covered, sum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
+        (Reader::new(sum).u64()? == checksum(salt(SALT, sequence), covered)).then_some((version, bytes))
+    }
+
+    /// The version of a map of a newer program. One whose checksum does not fit is none: its writing was cut off, or its version
+    /// rotted.
+    pub(crate) fn newer(bytes: &[u8]) -> Option<u32> {
+        Self::whole(bytes).map(|(version, _)| version).filter(|&version| version > VERSION_STAGED)
+    }
+
+    /// Refuses a map of a newer program.
+    pub(crate) fn refuse_newer(bytes: &[u8]) -> Result<()> {
+        let Some(version) = Self::newer(bytes) else { return Ok(()) };
+        refuse_newer(format!(
+            "the flash buffer has format version {version}, written by a newer program: this one knows versions up to \
+             {VERSION_STAGED}, open the volume with that one"
+        ))
+    }
+
     pub(crate) fn decode(bytes: &[u8]) -> Option<BufferMap> {
-        let len = Self::slot_bytes_in(bytes)? as usize;
-        let bytes = bytes.get(..len)?;
-        let mut reader = Reader::new(bytes);
-        reader.bytes(8)?;
-        let (version, unit_blocks) = (reader.u32()?, reader.u32()?);
-        let id = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
-        let (sequence, extent_bytes) = (reader.u64()?, reader.u64()?);
-        if Reader::new(&bytes[len - 8..]).u64()? != checksum(salt(SALT, sequence), &bytes[..len - 8]) {
+        let (version, bytes) = Self::whole(bytes)?;
+        if version > VERSION_STAGED {
             return None;
         }
+        let mut reader = Reader::new(bytes);
+        reader.bytes(8 + 4)?;
+        let unit_blocks = reader.u32()?;
+        let id = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
+        let (sequence, extent_bytes) = (reader.u64()?, reader.u64()?);
         let (extents, volumes, pairs_a_volume, pairs) =
             (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         let staging = reader.u64()?;
@@ -227,6 +252,18 @@ fn batch_salt(id: u128, place: u64) -> u64 {
 /// Of the first block but for the checksum's own place.
 fn head_sum(id: u128, place: u64, head: &[u8]) -> u64 {
     checksum_parts(batch_salt(id, place), &[&head[..56], &head[64..]])
+}
+
+/// What a program of another version would write in place of a map.
+#[cfg(test)]
+pub(super) fn of_version(map: &[u8], version: u32) -> Vec<u8> {
+    let mut bytes = map.to_vec();
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    let sequence = Reader::new(&bytes[32..]).u64().unwrap();
+    let covered = bytes.len() - 8;
+    let sum = checksum(salt(SALT, sequence), &bytes[..covered]);
+    bytes[covered..].copy_from_slice(&sum.to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ impl<D: BlockDevice> Buffer<D> {
         Self::create(device, staging, &settings, &[old.id, id])
     }
 
-    /// The map that counts, and its slot.
+    /// The map that counts, and its slot. One of a newer program is refused in either, so that nothing is written over it.
     fn read_map(device: &mut D) -> Result<(u64, BufferMap)> {
         let head = read_of(device, 0, BLOCK)?;
         let first = BufferMap::slot_bytes_in(&head);
@@ -185,6 +185,7 @@ impl<D: BlockDevice> Buffer<D> {
             }
             for slot in 0..2 {
                 let bytes = read_of(device, slot * len, len)?;
+                BufferMap::refuse_newer(&bytes)?;
                 if let Some(map) = BufferMap::decode(&bytes)
                     && map.own_slot_bytes() == len
                 {
@@ -198,3 +199,7 @@ impl<D: BlockDevice> Buffer<D> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "opening_test.rs"]
+mod opening_test;

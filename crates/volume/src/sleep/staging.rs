@@ -13,7 +13,7 @@
 //! Crash: blocks are torn by words, so both slots of the signature, and every record of a log, have checksums over all
 //! that counts.
 
-use crate::superblock::Slot;
+use crate::superblock::{Slot, refuse_newer};
 use tierstone_base::checksum::{checksum, salt};
 use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, Result};
@@ -52,22 +52,23 @@ impl Signature {
         IoBuffer::from_slice(&bytes)
     }
 
-    fn decode(block: &[u8]) -> Option<Signature> {
+    /// A signature whose checksum fits, and its version: where these are is the same in all versions.
+    fn whole(block: &[u8]) -> Option<(u32, Signature)> {
         let mut reader = Reader::new(block);
-        if reader.bytes(8)? != MAGIC || reader.u32()? != VERSION {
+        if reader.bytes(8)? != MAGIC {
             return None;
         }
-        let unit_blocks = reader.u32()?;
+        let (version, unit_blocks) = (reader.u32()?, reader.u32()?);
         let buffer = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
         let (epoch, volumes) = (reader.u64()?, reader.u32()?);
         reader.bytes(4)?;
         let signed = block.get(..SIGNED_BYTES)?;
-        (reader.u64()? == checksum(salt(SALT, epoch), signed)).then_some(Signature {
-            buffer,
-            epoch,
-            volumes,
-            unit_blocks,
-        })
+        (reader.u64()? == checksum(salt(SALT, epoch), signed))
+            .then_some((version, Signature { buffer, epoch, volumes, unit_blocks }))
+    }
+
+    fn decode(block: &[u8]) -> Option<Signature> {
+        Self::whole(block).filter(|(version, _)| *version == VERSION).map(|(_, signature)| signature)
     }
 }
 
@@ -91,10 +92,11 @@ impl<D: BlockDevice> Staging<D> {
     /// A device of zeros, or one that `own` buffers have used, with the signature.
     ///
     /// # Errors
-    /// `InvalidInput` for one that is too small or holds anything else; failed device.
+    /// `InvalidInput` for one that is too small or holds anything else; `Incompatible` for one of a newer program; failed device.
     pub fn fresh(mut device: D, signature: Signature, own: &[u128]) -> Result<Self> {
         refuse_small(&device, signature)?;
         let head = read_of(&mut device, 0, HEAD_BYTES)?;
+        refuse_signed_newer(&head)?;
         match newest(&head) {
             Some((_, found)) if !own.contains(&found.buffer) => {
                 return refuse(format!(
@@ -119,10 +121,11 @@ impl<D: BlockDevice> Staging<D> {
     /// The device that `expected` names, by its epoch or the one behind it.
     ///
     /// # Errors
-    /// `InvalidInput` that says why what was staged is lost; failed device.
+    /// `InvalidInput` that says why what was staged is lost; `Incompatible` for one of a newer program; failed device.
     pub fn open(mut device: D, expected: Signature) -> Result<Self> {
         refuse_small(&device, expected)?;
         let head = read_of(&mut device, 0, HEAD_BYTES)?;
+        refuse_signed_newer(&head)?;
         let Some((slot, found)) = newest(&head) else {
             return refuse("holds no staging log: it is new, another one, or damaged".into());
         };
@@ -165,6 +168,18 @@ pub(super) fn log_start(volume: u32, unit_blocks: u32) -> u64 {
     bytes_needed(volume, unit_blocks)
 }
 
+/// Refuses a memory that a newer program has signed, in either slot.
+fn refuse_signed_newer(head: &[u8]) -> Result<()> {
+    let versions = head.chunks(BLOCK_BYTES).filter_map(Signature::whole).map(|(version, _)| version);
+    match versions.filter(|&version| version > VERSION).max() {
+        Some(version) => refuse_newer(format!(
+            "the staging memory of the flash buffer has format version {version}, written by a newer program: this one knows \
+             version {VERSION}, open the volume with that one"
+        )),
+        None => Ok(()),
+    }
+}
+
 fn refuse_small<D: BlockDevice>(device: &D, signature: Signature) -> Result<()> {
     let (has, needed) = (device.geometry().end(), bytes_needed(signature.volumes, signature.unit_blocks));
     if has < needed {
@@ -179,6 +194,17 @@ fn newest(head: &[u8]) -> Option<(Slot, Signature)> {
     whole
         .filter_map(|(slot, block)| Some((Slot(slot), Signature::decode(block)?)))
         .max_by_key(|(_, signature)| signature.epoch)
+}
+
+/// What a program of another version would write in place of a signature.
+#[cfg(test)]
+pub(super) fn signed_as(signature: &[u8], version: u32) -> Vec<u8> {
+    let mut bytes = signature.to_vec();
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    let epoch = Reader::new(&bytes[32..]).u64().unwrap();
+    let sum = checksum(salt(SALT, epoch), &bytes[..SIGNED_BYTES]);
+    bytes[SIGNED_BYTES..SIGNED_BYTES + 8].copy_from_slice(&sum.to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]
