@@ -18,8 +18,9 @@ use tierstone_logstore::check::{CheckProgress, CheckReport, DamageKind, Finding}
 /// Findings that are printed one by one; JSON has more.
 const FINDINGS_SHOWN: usize = 50;
 
-const EXIT_CODES: &str = "Exit codes: 0 every byte is as it was written (with --repair: the new store is whole); \
-2 wrong usage, or the store is in use; 3 damage was found; 4 the device failed or is full.";
+const EXIT_CODES: &str = "Exit codes: 0 every byte is as it was written (with --repair: the new store was made and is whole; what it \
+lacks is told, and in --json); 1 failed otherwise, as where no server answers; 2 wrong usage, or the store is in use; 3 damage was found; \
+4 the device failed or is full.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]

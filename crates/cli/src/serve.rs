@@ -39,6 +39,9 @@ pub fn run(args: ServerArgs) -> Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
     let store = tierstone::find_files(&settings.database.directories)?;
     tell_of_segments(store.as_ref(), &settings);
+    if settings.pin {
+        tierstone_server::check_pins(usize::from(settings.database.shards))?;
+    }
     // Before the start, which may take long: a reload asked for meanwhile is carried out after it, and never the end.
     let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGHUP])?;
     let bar = Opening::new();

@@ -21,8 +21,8 @@ directories would: `tierstone server --data volume.toml`.\n\nExamples:\n  tierst
 --size 10GiB /disk1/tier /disk2/tier\n  tierstone volume create volume.toml --level 5 /dev/sdb /dev/sdc /dev/sdd\n  \
 tierstone server --data volume.toml\n  tierstone volume status volume.toml\n  tierstone volume replace volume.toml 1 \
 /dev/sde\n  tierstone volume replace volume.toml 1 \
-/dev/sde --server 127.0.0.1:6379\n\nExit codes: 0 done, and the volume is whole; 2 wrong usage, or the volume is in use; 3 mirrors or parity \
-differ; 4 a member has failed, or the volume is degraded.";
+/dev/sde --server 127.0.0.1:6379\n\nExit codes: 0 done (status, check and fill: and the volume is whole); 2 wrong usage, or the volume is in use; 3 mirrors or \
+parity differ; 4 a member has failed, or (status, check) the volume is degraded.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]

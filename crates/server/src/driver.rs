@@ -318,6 +318,19 @@ fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &cpus).map_err(|error| refuse(error.to_string()))
 }
 
+/// Whether one thread each can be pinned to the first `threads` processors: looked at before anything is made.
+///
+/// # Errors
+/// `InvalidInput` naming the first that is not there, or not for this process.
+pub fn check_pins(threads: usize) -> Result<()> {
+    let before = rustix::thread::sched_getaffinity(None).map_err(|error| Error::from(std::io::Error::from(error)))?;
+    let refused = (0..threads).find_map(|cpu| pin(cpu).err());
+    rustix::thread::sched_setaffinity(None, &before).map_err(|error| Error::from(std::io::Error::from(error)))?;
+    refused.map_or(Ok(()), |error| {
+        Err(error.context(&format!("pin: each of the {threads} shards has a processor of its own")))
+    })
+}
+
 /// The loop of one thread.
 fn serve<S: Service, R: Reactor>(
     mut reactor: R,

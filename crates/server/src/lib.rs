@@ -38,7 +38,7 @@ mod turn;
 pub mod wake;
 
 pub use connections::{Connections, Link};
-pub use driver::{DriverBuilder, DriverHandle, DriverReport, Parts, StopHandle};
+pub use driver::{DriverBuilder, DriverHandle, DriverReport, Parts, StopHandle, check_pins};
 pub use gate::{ReplyQueue, SlotId};
 pub use listen::{ListenAddress, Listener};
 pub use mailbox::{MailReceiver, MailSender, mailbox};

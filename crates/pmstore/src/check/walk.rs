@@ -177,7 +177,7 @@ impl<'c> Walk<'c> {
             return;
         }
         if !is_reached {
-            let detail = "a whole record that no opening reaches: it lies behind damage".to_owned();
+            let detail = "a whole record behind damage: an opening that accepts the loss serves it".to_owned();
             self.note(DamageKind::Unreachable, place, Some(head.position), detail);
         }
         if head.flags & FLAG_KEY_OUT == 0 && self.is_first_pass {
@@ -201,7 +201,8 @@ impl<'c> Walk<'c> {
         self.report.live_keys += u64::from(newest.is_reached);
         self.report.live_pieces += u64::from(newest.is_reached && !KeyspaceId(keyspace).is_user());
         let is_whole = !newest.is_overflow || self.long_value(position, &newest, owned);
-        self.report.lost_keys += u64::from(!(is_whole && newest.is_reached));
+        // What lies behind damage is whole, and served by an opening that accepts the loss.
+        self.report.lost_keys += u64::from(!is_whole);
     }
 
     /// Whether what lies in overflow units is whole.

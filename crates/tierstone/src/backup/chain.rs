@@ -128,7 +128,10 @@ impl Wanted<'_> {
 /// one of the chain. Copies of it that were broken off or changed are passed over; where there is nothing else the first
 /// of them is told.
 fn find_base(wanted: &Wanted<'_>, (last, bases): (&Path, &[PathBuf])) -> Result<Link> {
-    let named = bases.iter().cloned();
+    // Each is a backup itself, or a directory of some.
+    let within = bases.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten();
+    let within = within.take(BESIDE_MAX).flatten().map(|entry| entry.path());
+    let named = bases.iter().cloned().chain(within);
     let parents = [wanted.newer, last]
         .into_iter()
         .filter_map(|path| Some(path.canonicalize().ok()?.parent()?.to_path_buf()));

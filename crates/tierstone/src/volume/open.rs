@@ -115,7 +115,7 @@ fn is_busy(error: &Error) -> bool {
 /// What is true of the volume by what its members say: as an opening judges, also of members that are stale.
 ///
 /// # Errors
-/// `InvalidInput` when none holds a volume. `Incompatible` when one was written by a newer program, whatever the others say.
+/// `DeviceFailed` when no member can be opened, `InvalidInput` when none holds a volume. `Incompatible` when one was written by a newer program, whatever the others say.
 pub fn newest(probed: &[Probed]) -> Result<MemberFacts> {
     refuse_newer(probed)?;
     judged(&in_places(&members_of(probed))).ok_or_else(|| {
@@ -129,7 +129,9 @@ pub fn newest(probed: &[Probed]) -> Result<MemberFacts> {
             true => "none of the members holds a volume".to_owned(),
             false => format!("none of the members holds a volume that can be used{whys}"),
         };
-        Error::new(ErrorKind::InvalidInput, message)
+        // They may come yet: disks that appear late, say.
+        let are_all_away = !probed.is_empty() && probed.iter().all(|member| member.file.is_err());
+        Error::new(if are_all_away { ErrorKind::DeviceFailed } else { ErrorKind::InvalidInput }, message)
     })
 }
 

@@ -18,7 +18,7 @@ impl<D: BlockDevice> Core<D> {
     /// class come home first.
     pub(crate) fn declare(&mut self, bytes: &Range<u64>, class: RangeClass) -> Result<()> {
         let Some(partial) = &self.partial else {
-            return refuse("the volume keeps no room for hot data of other pairs: make it with spare_bytes");
+            return refuse("the volume keeps no room for hot data of other pairs: make it with --spare");
         };
         let (chunk, end) = (self.layout.chunk_bytes, self.geometry.end());
         if bytes.start >= bytes.end || bytes.end > end {
@@ -117,7 +117,7 @@ impl<D: BlockDevice> Core<D> {
     pub(crate) fn begin_whole(&mut self, pair: u32) -> Result<()> {
         if self.sleep.is_none() || self.partial.is_none() {
             return refuse(
-                "the volume's pairs cannot sleep whole: make it with spare_bytes, open it with a buffer",
+                "the volume's pairs cannot sleep whole: make it with --spare, open it with a buffer",
             );
         }
         if pair >= self.layout.groups {
@@ -183,7 +183,7 @@ impl<D: BlockDevice> Core<D> {
         }
         refuse(format!(
             "no pair that is awake on both disks has room for the {rows} hot rows of pair {pair}: wake one, declare \
-             more cold, or make the volume with more spare_bytes"
+             more cold, or make the volume with more --spare"
         ))
     }
 
@@ -207,7 +207,7 @@ impl<D: BlockDevice> Core<D> {
 
     pub(crate) fn set_whole_policy(&mut self, policy: Option<WholePolicy>) -> Result<()> {
         let Some(partial) = &mut self.partial else {
-            return refuse("the volume keeps no room for hot data of other pairs: make it with spare_bytes");
+            return refuse("the volume keeps no room for hot data of other pairs: make it with --spare");
         };
         (partial.policy, partial.keeper) = (policy, None);
         Ok(())
