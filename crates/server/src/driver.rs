@@ -323,9 +323,11 @@ fn pin(cpu: usize) -> Result<()> {
 /// # Errors
 /// `InvalidInput` naming the first that is not there, or not for this process.
 pub fn check_pins(threads: usize) -> Result<()> {
-    let before = rustix::thread::sched_getaffinity(None).map_err(|error| Error::from(std::io::Error::from(error)))?;
+    let before =
+        rustix::thread::sched_getaffinity(None).map_err(|error| Error::from(std::io::Error::from(error)))?;
     let refused = (0..threads).find_map(|cpu| pin(cpu).err());
-    rustix::thread::sched_setaffinity(None, &before).map_err(|error| Error::from(std::io::Error::from(error)))?;
+    rustix::thread::sched_setaffinity(None, &before)
+        .map_err(|error| Error::from(std::io::Error::from(error)))?;
     refused.map_or(Ok(()), |error| {
         Err(error.context(&format!("pin: each of the {threads} shards has a processor of its own")))
     })

@@ -161,10 +161,10 @@ fn a_chain_with_a_missing_exchanged_or_unfinished_backup_is_refused_by_name() {
         let told = refused(&paths[2], &[], &new, "missing");
         let newer = format!("backup {}", number + 1);
         assert!(told.contains(&newer) && told.contains("--base"), "{told}");
-        assert_eq!(
-            verify_backup_with(&paths[2], std::slice::from_ref(&elsewhere), &mut |_| {}).unwrap().bases,
-            2
-        );
+        // By itself, or as one of a directory.
+        for named in [elsewhere.clone(), root(&directory).join("elsewhere")] {
+            assert_eq!(verify_backup_with(&paths[2], &[named], &mut |_| {}).unwrap().bases, 2);
+        }
         // Without a manifest it is none.
         std::fs::rename(elsewhere.join(MANIFEST), root(&directory).join("manifest")).unwrap();
         let told = refused(&paths[2], std::slice::from_ref(&elsewhere), &new, "unfinished");

@@ -139,9 +139,16 @@ pub(crate) fn journal_bytes(
 fn spare_rows(settings: &VolumeSettings, redundancy: Redundancy, groups: u32) -> Result<u32> {
     let rows = settings.spare_bytes.div_ceil(settings.chunk_bytes.max(1));
     if rows > 0 && (redundancy != Redundancy::Mirror || groups < 2) {
-        return refuse("room for hot data of other pairs (--spare) needs two sets of mirrors at least: one keeps hot data of the other");
+        return refuse(
+            "room for hot data of other pairs (--spare) needs two sets of mirrors at least: one keeps hot data of the other",
+        );
     }
-    u32::try_from(rows).or_else(|_| refuse(format!("{} bytes of room for hot data of other pairs (--spare) are too many", settings.spare_bytes)))
+    u32::try_from(rows).or_else(|_| {
+        refuse(format!(
+            "{} bytes of room for hot data of other pairs (--spare) are too many",
+            settings.spare_bytes
+        ))
+    })
 }
 
 /// Refuses rows whose journal would be too much to read.

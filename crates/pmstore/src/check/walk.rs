@@ -177,7 +177,8 @@ impl<'c> Walk<'c> {
             return;
         }
         if !is_reached {
-            let detail = "a whole record behind damage: an opening that accepts the loss serves it".to_owned();
+            let detail =
+                "a whole record behind damage: an opening that accepts the loss serves it".to_owned();
             self.note(DamageKind::Unreachable, place, Some(head.position), detail);
         }
         if head.flags & FLAG_KEY_OUT == 0 && self.is_first_pass {
