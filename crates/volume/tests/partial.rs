@@ -256,10 +256,10 @@ fn declarations_are_rounded_so_that_hot_bytes_are_hot_and_outlive_an_opening() {
     let devices = (0..DISKS).map(|index| world.array.device(index)).collect();
     let volume = Volume::create(devices, &plain).expect("made");
     let error = volume.declare(0..BLOCK, RangeClass::Cold).expect_err("no room to spare");
-    assert!(error.message().contains("spare_bytes"), "{error}");
+    assert!(error.message().contains("--spare"), "{error}");
     assert!(volume.sleep_whole(0).is_err() && volume.partial_pairs().is_empty());
-    for (level, spare_bytes) in [(Level::Raid1, BLOCK), (Level::Raid5, BLOCK), (Level::Raid10, 1 << 40)] {
-        let wrong = VolumeSettings { level, spare_bytes, overwrite: true, ..settings() };
+    for (level, --spare) in [(Level::Raid1, BLOCK), (Level::Raid5, BLOCK), (Level::Raid10, 1 << 40)] {
+        let wrong = VolumeSettings { level, --spare, overwrite: true, ..settings() };
         let devices = (0..DISKS).map(|index| world.array.device(index)).collect();
         assert!(Volume::create(devices, &wrong).is_err(), "{level:?}");
     }
