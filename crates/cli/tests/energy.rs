@@ -3,7 +3,7 @@
 
 use crate::common::{Folder, Server, ask, program};
 use serde_json::Value as Json;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 /// Runs `tierstone energy` with `arguments` on the machine `machine` of the folder.
 fn energy(folder: &Folder, arguments: &[&str]) -> Output {
@@ -125,6 +125,9 @@ fn a_command_as_a_meter_gives_power_and_the_idle_baseline_is_told() {
     let number = |field: &str| meter[field].as_f64().unwrap_or_else(|| panic!("{field}: {told}"));
     assert!((number("watts") - 12.5).abs() < 1e-6, "{told}");
     assert!((number("joules") - 12.5 * number("covered_seconds")).abs() < 1e-3, "{told}");
+    // Half a step of 1 uW for the command's own time, without that of the idle machine.
+    let step_error = number("quantisation_joules");
+    assert!((step_error - 0.5e-6 * number("covered_seconds")).abs() < 1e-9, "{told}");
     assert!((number("idle_watts") - 12.5).abs() < 1e-6 && number("joules_above_idle").abs() < 1e-3, "{told}");
 }
 
@@ -217,7 +220,20 @@ fn info_tells_what_the_machines_meters_measure() {
     let text = server.info_text("energy");
     assert!(text.contains("energy_label:measured\r\n"), "{text}");
     assert!(text.contains("name=rapl:intel-rapl:0:package-0"), "{text}");
-    assert!(text.contains("energy_measured_uj_per_request:"), "{text}");
+    // Joules a request come with the second answer, a second later.
+    let text = loop {
+        let text = server.info_text("energy");
+        if text.contains("energy_measured_uj_per_request:") {
+            break text;
+        }
+    };
+    let number = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{name}: {text}")).trim().parse().expect("a number")
+    };
+    let all_uj = number("energy_measured_mean_uw") * number("energy_uptime_us") / 1e6;
+    let each_uj = number("energy_measured_uj_per_request");
+    assert!((each_uj - all_uj / number("energy_requests")).abs() <= 1.0, "{text}");
 }
 
 #[test]
@@ -350,6 +366,32 @@ fn a_benchmark_takes_a_meter_and_a_model_of_ones_own() {
             program().arg("bench").args(wrong).current_dir(folder.path("")).output().expect("it runs");
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     }
+}
+
+#[test]
+fn joules_an_operation_are_for_all_the_time_however_little_of_it_the_meter_covers() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    // It takes a tenth of a second, so it is asked once a second, and what is behind its last answer is a gap.
+    let arguments = [
+        ["--records", "200", "--seconds", "6", "--memory", "32MiB", "--shards", "1", "--embedded"].as_slice(),
+        &["--meter-command", "sleep 0.1; echo 100 W", "--json"],
+    ]
+    .concat();
+    let mut text = program();
+    text.arg("bench").args(&arguments[..arguments.len() - 1]).current_dir(other.path(""));
+    let text = text.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program runs");
+    let told = bench(&folder, &arguments);
+    let measured = &told["energy"]["measured"];
+    let number = |of: &Json| of.as_f64().unwrap_or_else(|| panic!("{told}"));
+    let (covered, seconds) = (number(&measured["covered_seconds"]), number(&measured["seconds"]));
+    assert!(covered < seconds * 0.99 && (5.9..30.0).contains(&seconds), "{told}");
+    let joules =
+        number(&told["energy"]["measured_joules_per_operation"]) * number(&told["run"]["operations"]);
+    assert!((joules - 100.0 * seconds).abs() < 1e-3 * joules, "{joules} J in {seconds} s: {told}");
+    assert!((number(&measured["joules"]) - 100.0 * covered).abs() < 1e-3 * joules, "{told}");
+    let output = text.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("of that the meters cover, s"), "{text}");
 }
 
 #[test]

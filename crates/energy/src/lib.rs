@@ -45,7 +45,7 @@ pub use meter::{Covers, Fault, FaultKind, Meter, MeterInfo, MeterKind, Reading};
 pub use model::{Constant, EnergyModel, Modelled, Work};
 pub use sampler::{LaneReport, Sample, Sampler, SamplerSettings, Standing};
 pub use tierstone_base::Label;
-pub use watch::Watch;
+pub use watch::{Watch, mean_watts};
 
 #[cfg(test)]
 mod tree_test;

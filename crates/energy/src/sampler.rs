@@ -113,10 +113,19 @@ pub struct LaneReport {
     pub interval_us: u64,
     /// Time spent in reading it, in microseconds; commands run outside.
     pub spent_us: u64,
-    /// Most that the energy can be wrong by the steps of the answers, in joules; other errors come on top.
+    /// Most that the energy of all states together can be wrong by the steps of the answers, in joules; other errors
+    /// come on top. Of one state: [`LaneReport::quantisation_joules_of`].
     pub quantisation_joules: f64,
     /// The smallest step between two answers that was seen; `None` where no two differed.
     pub smallest_step_seen: Option<u64>,
+}
+
+impl LaneReport {
+    /// Most that the energy of state `state` can be wrong by the steps of the answers, in joules.
+    pub fn quantisation_joules_of(&self, state: usize) -> f64 {
+        let account = self.states.get(state).copied().unwrap_or_default();
+        quantisation_joules(&self.meter, self.watts_min.is_some(), &account)
+    }
 }
 
 impl Sampler {
@@ -305,20 +314,20 @@ impl Lane {
             watts_max: extremes.map(|(_, most)| most as f64 / 1e6),
             interval_us: self.interval_us,
             spent_us: self.spent_us,
-            quantisation_joules: quantisation_joules(info, self.last, &total),
+            quantisation_joules: quantisation_joules(info, extremes.is_some(), &total),
             smallest_step_seen: self.smallest_step,
         }
     }
 }
 
-/// The most that steps can make of an error: one step of a counter or battery between two answers; half a step of
-/// power all the time.
-fn quantisation_joules(info: &MeterInfo, last: Option<Reading>, total: &StateAccount) -> f64 {
+/// The most that steps can make of an error in `account`: one step of a counter or battery between two answers; half
+/// a step of power for the time that is covered.
+fn quantisation_joules(info: &MeterInfo, is_power: bool, account: &StateAccount) -> f64 {
     let step = info.step as f64 / 1e6;
-    match last {
-        Some(Reading::Power { .. }) => step / 2.0 * total.covered_us as f64 / 1e6,
-        Some(_) => step,
-        None => 0.0,
+    match account.covered_us {
+        0 => 0.0,
+        covered_us if is_power => step / 2.0 * covered_us as f64 / 1e6,
+        _ => step,
     }
 }
 

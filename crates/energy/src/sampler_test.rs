@@ -170,6 +170,10 @@ fn states_have_sharp_borders_and_sum_to_the_total() {
     let joules: Vec<f64> = report.states.iter().map(|state| state.energy.joules()).collect();
     assert_eq!(joules, [5.25, 9.75]);
     assert_eq!(report.total.energy.joules(), 15.0);
+    // Half a step of 1 mW for the time of each.
+    let errors: Vec<f64> = (0..3).map(|state| report.quantisation_joules_of(state)).collect();
+    assert_eq!(errors, [0.000_525, 0.000_975, 0.0]);
+    assert!((report.quantisation_joules - 0.0015).abs() < 1e-12);
 }
 
 #[test]

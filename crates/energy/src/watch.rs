@@ -16,6 +16,17 @@ const INTERVAL_US: u64 = 1_000_000;
 /// The part of time in which a meter's command may run beside the process, in millionths.
 const COMMAND_OVERHEAD_PPM: u64 = 20_000;
 
+/// The mean power of all of `meters` together, in watts: each over the time that it covers of the `whole_us`
+/// microseconds, so that gaps count for nothing. `None` without a meter, and where one covers less than half of the
+/// time: what it says would stand for what it never saw.
+pub fn mean_watts<'a>(meters: impl IntoIterator<Item = &'a Standing>, whole_us: u64) -> Option<f64> {
+    let of = |standing: &Standing| {
+        let covers = standing.covered_us > 0 && standing.covered_us >= whole_us / 2;
+        covers.then(|| standing.energy.watts_over(standing.covered_us))
+    };
+    meters.into_iter().map(of).reduce(|sum, watts| Some(sum? + watts?)).flatten()
+}
+
 /// Meters and model of a running process.
 #[derive(Debug)]
 pub struct Watch {
@@ -89,6 +100,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amount::Energy;
     use crate::presets::named;
     use tierstone_base::SystemClock;
 
@@ -100,6 +112,23 @@ mod tests {
         assert_eq!(watch.measured(), Vec::new());
         let joules = watch.modelled(&Work { seconds: 10.0, cpu_seconds: 1.0, ..Work::default() });
         assert!((joules.idle - 14.8).abs() < 1e-9 && (joules.cpu - 2.76).abs() < 1e-9, "{joules:?}");
+    }
+
+    #[test]
+    fn mean_power_is_over_covered_time_and_of_meters_that_cover_half_at_least() {
+        let standing = |joules: u64, covered_us: u64| Standing {
+            energy: Energy::from_microjoules(joules * 1_000_000),
+            covered_us,
+            ..Standing::default()
+        };
+        // 100 W over 8 of 10 s, and 20 W over 5 of them.
+        let both = [standing(800, 8_000_000), standing(100, 5_000_000)];
+        assert_eq!(mean_watts(&both, 10_000_000), Some(120.0));
+        assert_eq!(mean_watts(&both[..1], 10_000_000), Some(100.0));
+        // Of 12 s the second covers less than half: a sum without it would be too little.
+        assert_eq!(mean_watts(&both, 12_000_000), None);
+        assert_eq!(mean_watts(&[standing(0, 0)], 0), None);
+        assert_eq!(mean_watts(&[], 10_000_000), None);
     }
 
     /// Waits until `is_so` of the only meter.

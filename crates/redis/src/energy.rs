@@ -1,11 +1,12 @@
 //! `INFO energy`: joules since the start and a request, each line with its label in its name.
 //!
 //! What the process and the machine take together every shard tells alike; what a shard's devices and requests are
-//! is added over the shards, and the quotients are worked out anew from the sums.
+//! is added over the shards, and the quotients are worked out anew from the sums. Measured joules a request are mean
+//! power over the time that the meters cover, for all the time in which requests came.
 
 use crate::control::Control;
 use std::fmt::Write;
-use tierstone_energy::{Energy, Label, Standing, Work};
+use tierstone_energy::{Energy, Label, Standing, Work, mean_watts};
 
 /// Lines that are added over the shards.
 pub(crate) const ADDED: [&str; 2] = ["energy_modelled_device_uj", "energy_requests"];
@@ -14,15 +15,17 @@ pub(crate) const ADDED: [&str; 2] = ["energy_modelled_device_uj", "energy_reques
 const QUOTIENTS: [(&str, Part); 3] = [
     ("energy_modelled_active_uj_per_request", |sums| Some(sums.cpu + sums.device)),
     ("energy_modelled_uj_per_request", |sums| Some(sums.idle + sums.cpu + sums.device)),
-    ("energy_measured_uj_per_request", |sums| sums.measured),
+    ("energy_measured_uj_per_request", |sums| Some(sums.mean_uw? * sums.uptime_us / 1_000_000)),
 ];
 
 type Part = fn(&Sums) -> Option<i128>;
 
-/// The numbers that quotients are made of, in microjoules.
+/// The numbers that quotients are made of, in microjoules where nothing else is said.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
-    measured: Option<i128>,
+    /// Mean power of the meters over what they cover, in microwatts; `None` while that is too little.
+    mean_uw: Option<i128>,
+    uptime_us: i128,
     idle: i128,
     cpu: i128,
     device: i128,
@@ -33,7 +36,8 @@ impl Sums {
     /// Takes a line's number, if it is one of these; `name` ends with its colon.
     pub(crate) fn note(&mut self, name: &str, number: i128) {
         match name {
-            "energy_measured_uj:" => self.measured = Some(number),
+            "energy_measured_mean_uw:" => self.mean_uw = Some(number),
+            "energy_uptime_us:" => self.uptime_us = number,
             "energy_modelled_idle_uj:" => self.idle = number,
             "energy_modelled_cpu_uj:" => self.cpu = number,
             "energy_modelled_device_uj:" => self.device = number,
@@ -74,18 +78,23 @@ pub(crate) fn section(control: &Control<'_>, out: &mut String) -> std::fmt::Resu
     let has_answered = measured.iter().any(|(_, standing)| standing.samples > 0);
     let label = if has_answered { Label::Measured } else { Label::Modelled };
     write!(out, "energy_label:{label}\r\nenergy_covers:{}\r\n", watch.covers())?;
-    let mut sums = Sums {
+    let sums = Sums {
+        mean_uw: mean_watts(measured.iter().map(|(_, standing)| standing), uptime_us)
+            .map(|watts| (watts * 1e6) as i128),
+        uptime_us: i128::from(uptime_us),
         idle: (joules.idle * 1e6) as i128,
         cpu: (joules.cpu * 1e6) as i128,
         device: (joules.device() * 1e6) as i128,
         requests: i128::from(control.host.counters.since_start()),
-        ..Sums::default()
     };
     if has_answered {
         let total: Energy = measured.iter().map(|(_, standing)| standing.energy).sum();
-        sums.measured = Some(i128::from(total.microjoules()));
         write!(out, "energy_measured_uj:{}\r\n", total.microjoules())?;
     }
+    if let Some(uw) = sums.mean_uw {
+        write!(out, "energy_measured_mean_uw:{uw}\r\n")?;
+    }
+    write!(out, "energy_uptime_us:{uptime_us}\r\n")?;
     for (place, (name, standing)) in measured.iter().enumerate() {
         let Standing { energy, covered_us, samples, faults } = standing;
         write!(

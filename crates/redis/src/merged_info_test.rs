@@ -89,15 +89,17 @@ fn the_memory_of_each_shard_is_shown() {
 fn joules_a_request_are_those_of_all_shards_over_the_requests_of_all() {
     let energy = |device: u64, requests: u64| {
         format!(
-            "# Energy\r\nenergy_label:measured\r\nenergy_measured_uj:9000\r\nenergy_model:cloud\r\n\
+            "# Energy\r\nenergy_label:measured\r\nenergy_measured_uj:9000\r\nenergy_measured_mean_uw:1500\r\n\
+             energy_uptime_us:8000000\r\nenergy_model:cloud\r\n\
              energy_modelled_idle_uj:5000\r\nenergy_modelled_cpu_uj:1000\r\n\
              energy_modelled_device_uj:{device}\r\nenergy_requests:{requests}\r\n\
              energy_modelled_active_uj_per_request:1.5\r\nenergy_modelled_uj_per_request:2.5\r\n\
              energy_measured_uj_per_request:3.5\r\n"
         )
     };
+    // The meters cover six of eight seconds: 9 mJ in six seconds are 12 mJ in eight, over ten requests.
     let merged = merge_info(&energy(200, 3), &[&energy(300, 7)]);
-    let lines: Vec<&str> = merged.lines().skip(4).collect();
+    let lines: Vec<&str> = merged.lines().skip(6).collect();
     assert_eq!(
         lines,
         [
@@ -107,7 +109,7 @@ fn joules_a_request_are_those_of_all_shards_over_the_requests_of_all() {
             "energy_requests:10",
             "energy_modelled_active_uj_per_request:150.000",
             "energy_modelled_uj_per_request:650.000",
-            "energy_measured_uj_per_request:900.000",
+            "energy_measured_uj_per_request:1200.000",
         ]
     );
 }

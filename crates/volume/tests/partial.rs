@@ -258,8 +258,8 @@ fn declarations_are_rounded_so_that_hot_bytes_are_hot_and_outlive_an_opening() {
     let error = volume.declare(0..BLOCK, RangeClass::Cold).expect_err("no room to spare");
     assert!(error.message().contains("--spare"), "{error}");
     assert!(volume.sleep_whole(0).is_err() && volume.partial_pairs().is_empty());
-    for (level, --spare) in [(Level::Raid1, BLOCK), (Level::Raid5, BLOCK), (Level::Raid10, 1 << 40)] {
-        let wrong = VolumeSettings { level, --spare, overwrite: true, ..settings() };
+    for (level, spare_bytes) in [(Level::Raid1, BLOCK), (Level::Raid5, BLOCK), (Level::Raid10, 1 << 40)] {
+        let wrong = VolumeSettings { level, spare_bytes, overwrite: true, ..settings() };
         let devices = (0..DISKS).map(|index| world.array.device(index)).collect();
         assert!(Volume::create(devices, &wrong).is_err(), "{level:?}");
     }

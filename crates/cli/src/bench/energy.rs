@@ -53,7 +53,7 @@ impl EnergyOptions {
 pub struct EnergyCost {
     /// The machine, server and generator together; `None` without meters.
     pub measured: Option<Measured>,
-    /// Joules an operation of that.
+    /// Joules an operation of that: mean power over the time that the meters cover, for all of the part.
     pub measured_joules_per_operation: Option<f64>,
     /// The server; `None` where its counters are not known.
     pub modelled: Option<ModelledTotal>,
@@ -123,7 +123,7 @@ impl EnergyCost {
         let modelled = work.map(|work| modelled(model, work));
         let each = |joules: f64| joules / operations;
         EnergyCost {
-            measured_joules_per_operation: measured.as_ref().map(|measured| each(measured.joules)),
+            measured_joules_per_operation: measured.as_ref().map(|measured| each(measured.joules_of_run())),
             measured,
             modelled_active_joules_per_operation: modelled
                 .as_ref()

@@ -101,6 +101,9 @@ impl BenchReport {
         if let (Some(measured), Some(uj)) = (&energy.measured, micro(energy.measured_joules_per_operation)) {
             row("energy of the machine, uJ an operation (measured)", uj);
             row("power of the machine, W (measured)", format!("{:.2}", measured.watts));
+            if let Some(covered) = measured.coverage() {
+                row("of that the meters cover, s (the rest is taken to be like it)", covered);
+            }
         }
         let active = micro(energy.modelled_active_joules_per_operation);
         if let (Some(modelled), Some(uj)) = (&energy.modelled, active) {

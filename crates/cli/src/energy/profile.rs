@@ -163,10 +163,8 @@ fn curve(
 /// Most that steps of the chosen meters can make of an error in state `state`, in watts.
 fn quantisation(lanes: &[LaneReport], chosen: &Chosen, state: usize) -> f64 {
     let of = |lane: &LaneReport| {
-        let step = lane.meter.step as f64 / 1e6;
         let covered = lane.states.get(state).map_or(0.0, |state| state.covered_us as f64 / 1e6);
-        // Power is rounded all the time, a counter once.
-        if lane.watts_min.is_some() { step / 2.0 } else { step / covered.max(1e-6) }
+        lane.quantisation_joules_of(state) / covered.max(1e-6)
     };
     chosen.lanes.iter().map(|&lane| of(&lanes[lane])).sum()
 }

@@ -42,7 +42,7 @@ pub struct ReportedMeter {
     pub idle_watts: Option<f64>,
     /// Joules less the idle machine's for the same time; below zero where the baseline was not idle.
     pub joules_above_idle: Option<f64>,
-    /// Most that steps of the meter make of an error.
+    /// Most that steps of the meter make of an error in these joules.
     pub quantisation_joules: f64,
     pub samples: u64,
     pub faults: u64,
@@ -66,6 +66,8 @@ pub struct Measured {
     pub covers: String,
     /// Of the meter that covers least of the run.
     pub covered_seconds: f64,
+    /// How long the run took, gaps included.
+    pub seconds: f64,
 }
 
 /// What the model makes of it.
@@ -114,7 +116,7 @@ impl ReportedMeter {
             gap_seconds: run.gap_us as f64 / 1e6,
             idle_watts,
             joules_above_idle: idle_watts.map(|watts| run.energy.joules() - watts * covered_seconds),
-            quantisation_joules: lane.quantisation_joules,
+            quantisation_joules: lane.quantisation_joules_of(state),
             samples: lane.samples,
             faults: lane.faults,
             first_fault: lane.first_fault.clone(),
@@ -135,6 +137,8 @@ impl Measured {
         if covered_seconds <= 0.0 {
             return None;
         }
+        let seconds =
+            meters.iter().map(|meter| meter.covered_seconds + meter.gap_seconds).fold(0.0, f64::max);
         let above: Option<Vec<f64>> = meters.iter().map(|meter| meter.joules_above_idle).collect();
         Some(Measured {
             label: Label::Measured,
@@ -144,7 +148,21 @@ impl Measured {
             meters: meters.into_iter().map(|meter| meter.name).collect(),
             covers: chosen.covers.clone(),
             covered_seconds,
+            seconds,
         })
+    }
+
+    /// Joules of the whole run where gaps drew what the meters saw on average beside them; without gaps those that
+    /// were measured.
+    pub fn joules_of_run(&self) -> f64 {
+        self.watts * self.seconds
+    }
+
+    /// For how much of the run the joules hold, where that is noticeably less than all of it.
+    pub fn coverage(&self) -> Option<String> {
+        // The moments until the first answer and behind the last are no trouble.
+        let is_partial = self.covered_seconds < self.seconds * 0.99;
+        is_partial.then(|| format!("{:.2} of {:.2}", self.covered_seconds, self.seconds))
     }
 }
 

@@ -6,7 +6,7 @@ use super::model::scanned;
 use super::profile::{Profile, line, profile};
 use super::published::{self, word};
 use crate::number::number;
-use crate::parts::{Axis, Plot, Series, Table};
+use crate::parts::{Axis, Cell, Plot, Series, Table};
 use crate::report::{FORMAT, Fact, Label, Report};
 use tierstone_base::{Error, ErrorKind, Result};
 
@@ -187,7 +187,7 @@ fn fleet_table(fleets: &[Candidate<'_>]) -> Table {
     let or_not = |value: Option<f64>| value.unwrap_or(f64::NAN);
     for of in fleets {
         let head = [of.machine.name.as_str(), of.machine.kind.as_str(), word(of.source)];
-        let mut row: Vec<crate::parts::Cell> = head.into_iter().map(Into::into).collect();
+        let mut row: Vec<Cell> = head.into_iter().map(Into::into).collect();
         match &of.fleet {
             Ok(fleet) => {
                 row.extend([fleet.machines, fleet.hubs].map(Into::into));
@@ -262,18 +262,22 @@ fn widest(case: &Case) -> &Scan {
     widest.unwrap_or(&case.scans[0])
 }
 
-/// From which storage bandwidth on `machine` needs at most `joules` a gigabyte; `None` if it never does.
-fn crossover(machine: &Machine, scan: &Scan, joules: f64) -> Option<f64> {
+/// From which storage bandwidth in MB/s on `machine` needs at most `joules` a gigabyte; words if its own is enough, or
+/// none that is looked at.
+fn crossover(machine: &Machine, scan: &Scan, joules: f64) -> Cell {
     let at = |bandwidth: f64| scanned(machine, scan, Source::Storage, Some(bandwidth)).joules_a_gb();
-    let (mut slow, mut fast) = BANDWIDTHS;
-    if at(fast) > joules || at(slow) <= joules {
-        return None;
+    let (mut slow, mut fast) = (machine.storage_bandwidth, BANDWIDTHS.1);
+    if at(slow) <= joules {
+        return "already as good".into();
+    }
+    if slow >= fast || at(fast) > joules {
+        return "never as good".into();
     }
     for _ in 0..80 {
         let middle = (slow * fast).sqrt();
         if at(middle) <= joules { fast = middle } else { slow = middle }
     }
-    Some(fast)
+    (fast / 1e6).into()
 }
 
 fn storage_table(case: &Case) -> Table {
@@ -289,12 +293,17 @@ fn storage_table(case: &Case) -> Table {
     let title = format!("What faster storage would change: {}", scan.name);
     let mut table = Table::new("storage", &title, &columns);
     for machine in &case.machines {
-        let at = |source, bandwidth| scanned(machine, scan, source, bandwidth).joules_a_gb().into();
+        let at = |source, bandwidth| Cell::from(scanned(machine, scan, source, bandwidth).joules_a_gb());
+        // What is no faster than its own changes nothing for the better.
+        let projected = |&rate: &f64| match rate > machine.storage_bandwidth {
+            true => at(Source::Storage, Some(rate)),
+            false => "-".into(),
+        };
         let mut row = vec![machine.name.as_str().into(), at(Source::Storage, None)];
-        row.extend(case.projections.iter().map(|&bandwidth| at(Source::Storage, Some(bandwidth))));
+        row.extend(case.projections.iter().map(projected));
         row.push(at(Source::Memory, None));
-        let crossover = crossover(machine, scan, joules).filter(|_| machine.name != reference.name);
-        row.push(crossover.map_or(f64::NAN, |rate| rate / 1e6).into());
+        let is_reference = machine.name == reference.name;
+        row.push(if is_reference { "-".into() } else { crossover(machine, scan, joules) });
         table.rows.push(row);
     }
     table

@@ -5,15 +5,13 @@ use super::more;
 use super::simulate::{Machine, Outcome, simulate};
 use super::size::{TAILS, by_disks, knee};
 use super::trace::Request;
+use super::wear::{Rating, Wear};
 use crate::number::number;
-use crate::parts::{Axis, Plot, Row, Series, Table};
+use crate::parts::{Axis, Cell, Plot, Row, Series, Table};
 use crate::quantity::MIB;
 use crate::report::FORMAT;
 use crate::{Fact, Label, Report};
 use tierstone_base::Result;
-use tierstone_volume::CycleBudget;
-
-const HOURS_A_WEEK: f64 = 168.0;
 
 pub(super) struct Runs {
     pub plain: Outcome,
@@ -41,15 +39,15 @@ pub(super) fn answer(description: &Description, trace: &[Request]) -> Result<Rep
         by_threshold: sweep.spin_up_utilisation.iter().map(with_threshold).collect(),
     };
     let saving = saving(&runs.plain, &runs.sleeping);
-    let budget = description.cycle_budget();
+    let rating = Rating::of(description);
     let ratio = cycle_ratio(&runs);
     let chosen = knee(&tails_of(&runs.by_disks), sweep.knee_gain);
-    let mut tables = tables(&runs, budget);
-    tables.extend(more::tables(description, &machine, &runs));
-    let mut answers = answers(description, &machine, &runs, saving, budget, chosen);
-    answers.extend(more::answers(&machine, &runs));
-    let mut facts = facts(&machine, &runs, saving, budget, ratio, chosen);
-    facts.extend(more::facts(description, &machine, &runs));
+    let mut tables = tables(&runs, rating);
+    tables.extend(more::tables(description, &machine, &runs, rating));
+    let mut answers = answers(description, &machine, &runs, saving, rating, chosen);
+    answers.extend(more::answers(&machine, &runs, rating));
+    let mut facts = facts(&machine, &runs, saving, rating, ratio, chosen);
+    facts.extend(more::facts(description, &machine, &runs, rating));
     Ok(Report {
         format: FORMAT,
         name: "mirrors".into(),
@@ -63,7 +61,7 @@ pub(super) fn answer(description: &Description, trace: &[Request]) -> Result<Rep
         facts,
         rows: rows(description, saving, ratio),
         tables,
-        plots: plots(&runs),
+        plots: plots(&runs, rating),
         explanation: explanation(&machine, &runs, saving),
         notes: notes(),
     })
@@ -74,9 +72,9 @@ pub(super) fn saving(plain: &Outcome, sleeping: &Outcome) -> f64 {
     1.0 - sleeping.joules() / plain.joules()
 }
 
-/// Starts a week of the mean second disk.
-fn weekly(outcome: &Outcome) -> f64 {
-    outcome.cycles.0 * HOURS_A_WEEK * 3600.0 / outcome.length_s
+/// Starts of second disks.
+pub(super) fn wear(rating: Rating, outcome: &Outcome) -> Wear {
+    rating.wear(outcome.cycles, outcome.length_s)
 }
 
 /// How often more a disk starts with the smallest buffer tried than with the largest.
@@ -113,30 +111,20 @@ fn answers(
     machine: &Machine,
     runs: &Runs,
     saving: f64,
-    budget: CycleBudget,
+    rating: Rating,
     chosen: Option<u32>,
 ) -> Vec<String> {
-    let cycles = weekly(&runs.sleeping);
-    let allowed = budget.per_hour * HOURS_A_WEEK;
     let mut answers = vec![format!(
         "Sleeping saves {} % of the energy of disks and flash (modelled); an array that did nothing could save {} % of \
          its disks' energy.",
         number(saving * 100.0),
         number(machine.idle_bound() * 100.0)
     )];
-    answers.push(if cycles <= allowed {
-        format!("A disk starts {} times a week, within the {} that it is rated for.", number(cycles), number(allowed))
-    } else {
-        format!(
-            "A disk starts {} times a week, MORE than the {} that it is rated for: give a larger buffer, or set \
-             keep_to_rated_cycles.",
-            number(cycles),
-            number(allowed)
-        )
-    });
-    if let Some((mib, _)) = runs.by_buffer.iter().find(|(_, outcome)| weekly(outcome) <= allowed) {
+    let advice = "give a larger buffer, or set keep-to-rated-cycles";
+    answers.push(rating.sentence("A second disk", &wear(rating, &runs.sleeping), advice));
+    if let Some((mib, _)) = runs.by_buffer.iter().find(|(_, outcome)| wear(rating, outcome).is_within) {
         answers.push(format!(
-            "Of the buffers tried, in their order, {} MiB is the first that keeps to that.",
+            "Of the buffers tried, in their order, {} MiB is the first with which every disk keeps to its rating.",
             number(*mib)
         ));
     }
@@ -160,7 +148,7 @@ fn facts(
     machine: &Machine,
     runs: &Runs,
     saving: f64,
-    budget: CycleBudget,
+    rating: Rating,
     ratio: Option<f64>,
     chosen: Option<u32>,
 ) -> Vec<Fact> {
@@ -179,12 +167,12 @@ fn facts(
         fact("of which flash", runs.sleeping.flash_j / 1000.0, "kJ"),
         fact("mean power without sleep", runs.plain.joules() / runs.plain.length_s, "W"),
         fact("mean power with sleep", runs.sleeping.joules() / runs.sleeping.length_s, "W"),
-        fact("starts of a disk a week", weekly(&runs.sleeping), "1"),
-        fact("starts a week that it is rated for", budget.per_hour * HOURS_A_WEEK, "1"),
+        fact("starts a week that a disk is rated for", rating.weekly(), "1"),
         fact("99.9th percentile without sleep", tail(&runs.plain), "ms"),
         fact("99.9th percentile with sleep", tail(&runs.sleeping), "ms"),
         fact("writes that found the buffer full", runs.sleeping.stalled as f64, "1"),
     ];
+    facts.extend(rating.facts(&wear(rating, &runs.sleeping), ""));
     facts.extend(ratio.map(|ratio| fact("starts, smallest buffer against largest", ratio, "times")));
     facts.extend(chosen.map(|disks| fact("disks at the knee", f64::from(disks), "1")));
     facts
@@ -203,7 +191,7 @@ fn rows(description: &Description, saving: f64, ratio: Option<f64>) -> Vec<Row> 
     description.published.iter().filter_map(row).collect()
 }
 
-fn tables(runs: &Runs, budget: CycleBudget) -> Vec<Table> {
+fn tables(runs: &Runs, rating: Rating) -> Vec<Table> {
     let columns = [
         "",
         "energy kJ",
@@ -216,8 +204,6 @@ fn tables(runs: &Runs, budget: CycleBudget) -> Vec<Table> {
         "99.95 % ms",
     ];
     let mut energy = Table::new("energy", "With sleep and without (modelled)", &columns);
-    let ms =
-        |outcome: &Outcome, quantile: f64| (outcome.response.quantile_us(quantile) as f64 / 1000.0).into();
     for (name, outcome) in [("without sleep", &runs.plain), ("with sleep", &runs.sleeping)] {
         energy.push([
             name.into(),
@@ -232,42 +218,15 @@ fn tables(runs: &Runs, budget: CycleBudget) -> Vec<Table> {
         ]);
     }
     let mut tables = vec![energy];
-    tables.extend(sweeps(runs, budget));
+    tables.extend(sweeps(runs, rating));
     tables
 }
 
 /// What was tried besides the description itself.
-fn sweeps(runs: &Runs, budget: CycleBudget) -> Vec<Table> {
-    let ms =
-        |outcome: &Outcome, quantile: f64| (outcome.response.quantile_us(quantile) as f64 / 1000.0).into();
+fn sweeps(runs: &Runs, rating: Rating) -> Vec<Table> {
     let mut tables = Vec::new();
-    let allowed = budget.per_hour * HOURS_A_WEEK;
     if !runs.by_buffer.is_empty() {
-        let columns = [
-            "buffer MiB",
-            "starts a disk and week",
-            "rated",
-            "saved %",
-            "writes that waited",
-            "99.5 % ms",
-            "99.9 % ms",
-            "99.95 % ms",
-        ];
-        let mut table = Table::new("buffers", "Buffers (modelled)", &columns);
-        for (mib, outcome) in &runs.by_buffer {
-            let saved = saving(&runs.plain, outcome) * 100.0;
-            table.push([
-                (*mib).into(),
-                weekly(outcome).into(),
-                allowed.into(),
-                saved.into(),
-                outcome.stalled.into(),
-                ms(outcome, TAILS[0]),
-                ms(outcome, TAILS[1]),
-                ms(outcome, TAILS[2]),
-            ]);
-        }
-        tables.push(table);
+        tables.push(buffers_table(runs, rating));
     }
     if !runs.by_disks.is_empty() {
         let columns = ["disks", "99.5 % ms", "99.9 % ms", "99.95 % ms"];
@@ -300,7 +259,44 @@ fn sweeps(runs: &Runs, budget: CycleBudget) -> Vec<Table> {
     tables
 }
 
-fn plots(runs: &Runs) -> Vec<Plot> {
+fn buffers_table(runs: &Runs, rating: Rating) -> Table {
+    let columns = [
+        "buffer MiB",
+        "starts a disk and week",
+        "of the disk with most",
+        "rated",
+        "its years",
+        "saved %",
+        "writes that waited",
+        "99.5 % ms",
+        "99.9 % ms",
+        "99.95 % ms",
+    ];
+    let mut table = Table::new("buffers", "Buffers (modelled)", &columns);
+    for (mib, outcome) in &runs.by_buffer {
+        let wear = wear(rating, outcome);
+        table.push([
+            (*mib).into(),
+            wear.mean.into(),
+            wear.most.into(),
+            rating.weekly().into(),
+            wear.years.map_or_else(|| "-".into(), Cell::from),
+            (saving(&runs.plain, outcome) * 100.0).into(),
+            outcome.stalled.into(),
+            ms(outcome, TAILS[0]),
+            ms(outcome, TAILS[1]),
+            ms(outcome, TAILS[2]),
+        ]);
+    }
+    table
+}
+
+/// A quantile of response times, in milliseconds.
+fn ms(outcome: &Outcome, quantile: f64) -> Cell {
+    (outcome.response.quantile_us(quantile) as f64 / 1000.0).into()
+}
+
+fn plots(runs: &Runs, rating: Rating) -> Vec<Plot> {
     let mut plots = vec![
         Plot {
             name: "spinning".into(),
@@ -321,15 +317,18 @@ fn plots(runs: &Runs) -> Vec<Plot> {
         },
     ];
     if runs.by_buffer.len() > 1 {
+        let starts = |of: fn(&Wear) -> f64| -> Vec<(f64, f64)> {
+            runs.by_buffer.iter().map(|(mib, outcome)| (*mib, of(&wear(rating, outcome)))).collect()
+        };
         plots.push(Plot {
             name: "cycles".into(),
             title: "Starts of a disk a week (modelled)".into(),
             x: Axis::logarithmic("buffer MiB"),
             y: Axis::linear("starts"),
-            series: vec![Series::new(
-                "starts",
-                runs.by_buffer.iter().map(|(mib, outcome)| (*mib, weekly(outcome))),
-            )],
+            series: vec![
+                Series::new("mean disk", starts(|wear| wear.mean)),
+                Series::new("disk with most", starts(|wear| wear.most)),
+            ],
         });
     }
     plots

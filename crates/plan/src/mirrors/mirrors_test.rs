@@ -90,8 +90,62 @@ fn pairs_that_sleep_whole_save_more_than_one_disk_a_pair_ever_could() {
     assert!((bound - 56.28).abs() < 0.01, "{bound}");
     assert!(whole > 50.0 && whole <= bound && one <= 33.8, "{one} {whole}");
     let table = report.tables.iter().find(|table| table.name == "whole").expect("a table");
+    // What first disks start is judged as well as what second disks do.
+    let Cell::Number(most) = table.rows[2][11] else { panic!("no number") };
+    let name = "starts of the disk with most a week, first of its pair, pairs sleeping whole";
+    assert_eq!((most, table.rows[2].len()), (fact(&report, name), table.columns.len()));
+    let said = report.answer.iter().find(|line| line.starts_with("A first disk of these")).expect("said");
+    assert!(said.contains("within the 192"), "{said}");
+    let wearing = scenario("mirrors-partial").replace("rated-cycles = 50000", "rated-cycles = 10000");
+    let report = plan(&wearing).expect("plans");
+    let said = report.answer.iter().find(|line| line.starts_with("A first disk of these")).expect("said");
+    assert!(said.contains("MORE than the 38.4"), "{said}");
     let Cell::Number(longest_hot_ms) = table.rows[2][7] else { panic!("no number") };
     assert!(longest_hot_ms < 1000.0, "hot requests never wait for a start: {longest_hot_ms}");
+}
+
+/// A trace that wakes the second disk of the first of four pairs once a minute for two hours.
+fn one_busy_pair() -> (String, String) {
+    let start = scenario("mirrors-diurnal");
+    let head = &start[..start.find("[trace]").expect("has one")];
+    let head = head
+        .replace("disks = 28", "disks = 8")
+        .replace("stripe = \"128 KiB\"", "stripe = \"64 MiB\"")
+        .replace("rated-cycles = 50000", "rated-cycles = 1314000");
+    let tail =
+        "[sweep]\nbuffer = [\"1 GiB\", \"2 GiB\"]\ndisks = []\nknee-gain = 0.1\nspin-up-utilisation = []\n";
+    let line =
+        |second: u64| format!("{},usr,0,Read,4096,50000000,1\n", (12_816_637_200 + second) * 10_000_000);
+    let seconds = (0..120).flat_map(|minute| (0..3).map(move |second| minute * 60 + second));
+    (format!("{head}[trace]\nkind = \"msr\"\nlines = \"\"\n{tail}"), seconds.map(line).collect())
+}
+
+#[test]
+fn starts_are_judged_by_the_disk_that_starts_most() {
+    let (text, lines) = one_busy_pair();
+    // Rated for 30 an hour: the mean of four keeps to that, the one that starts 60 times an hour does not.
+    let report = plan_traced(&text, lines.as_bytes()).expect("plans");
+    let (mean, most) = (
+        fact(&report, "starts of the mean disk a week"),
+        fact(&report, "starts of the disk with most a week"),
+    );
+    let rated = fact(&report, "starts a week that a disk is rated for");
+    assert!((rated - 30.0 * 168.0).abs() < 1e-6, "{rated}");
+    assert!(mean < rated * 0.6 && most > rated * 1.9, "{mean} {most}");
+    let years = fact(&report, "years until the disk with most has had its rated starts");
+    assert!((years - 5.0 * rated / most).abs() < 1e-6, "{years}");
+    let said = &report.answer[1];
+    assert!(said.contains("MORE than the 5,040") && said.contains("rated starts last 2.5"), "{said}");
+    assert!(!report.answer.iter().any(|line| line.contains("MiB is the first")), "{:?}", report.answer);
+    assert!(column(&report, "buffers", 2).iter().all(|starts| *starts > rated));
+    let plot = report.plots.iter().find(|plot| plot.name == "cycles").expect("drawn");
+    assert_eq!(plot.series.len(), 2);
+    // With the rule of the policy the same trace keeps to the rating.
+    let kept = text.replace("keep-to-rated-cycles = false", "keep-to-rated-cycles = true");
+    let report = plan_traced(&kept, lines.as_bytes()).expect("plans");
+    let said = &report.answer[1];
+    assert!(said.contains("within the 5,040 that it is rated for and an hour's ahead"), "{said}");
+    assert!(report.answer.iter().any(|line| line.contains("1,024 MiB is the first")), "{:?}", report.answer);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod more;
 pub mod simulate;
 pub mod size;
 pub mod trace;
+mod wear;
 mod whole;
 
 pub use describe::Description;

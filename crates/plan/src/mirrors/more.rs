@@ -1,16 +1,16 @@
 //! Further parts of the report: pairs that sleep whole, what starts cost, flushes beside reads.
 
-use super::answer::{Runs, saving};
+use super::answer::{Runs, saving, wear};
 use super::describe::Description;
 use super::flush::flush_rate;
 use super::simulate::{Machine, Outcome};
 use super::size::{TAILS, knee};
+use super::wear::{Rating, Wear};
+use super::whole::WholeOutcome;
 use crate::number::number;
 use crate::parts::{Cell, Table};
 use crate::quantity::Percent;
 use crate::{Fact, Label};
-
-const HOURS_A_WEEK: f64 = 168.0;
 
 /// The buffer above which no tail of response times falls by the share `gain` any more, in MiB.
 pub(super) fn buffer_knee(runs: &Runs, gain: f64) -> Option<f64> {
@@ -23,7 +23,7 @@ pub(super) fn buffer_knee(runs: &Runs, gain: f64) -> Option<f64> {
 }
 
 /// Numbers on whole sleep and on the buffer's size.
-pub(super) fn facts(description: &Description, machine: &Machine, runs: &Runs) -> Vec<Fact> {
+pub(super) fn facts(description: &Description, machine: &Machine, runs: &Runs, rating: Rating) -> Vec<Fact> {
     let fact = |name: &str, value: f64, unit: &str| Fact {
         name: name.into(),
         value,
@@ -37,13 +37,33 @@ pub(super) fn facts(description: &Description, machine: &Machine, runs: &Runs) -
         facts.push(fact("energy saved, pairs sleeping whole", saving(&runs.plain, outcome) * 100.0, "%"));
         facts.push(fact("bound on it, of an idle array", machine.whole_bound() * 100.0, "%"));
     }
+    if let Some((outcome, whole)) = slept_whole(runs) {
+        facts.extend(rating.facts(&wear(rating, outcome), ", second of its pair, pairs sleeping whole"));
+        facts.extend(
+            rating.facts(&first_wear(rating, outcome, whole), ", first of its pair, pairs sleeping whole"),
+        );
+    }
     facts
 }
 
+/// The run with pairs that sleep whole.
+fn slept_whole(runs: &Runs) -> Option<(&Outcome, &WholeOutcome)> {
+    let outcome = runs.whole.as_ref()?;
+    Some((outcome, outcome.whole.as_ref()?))
+}
+
+/// Starts of first disks.
+fn first_wear(rating: Rating, outcome: &Outcome, whole: &WholeOutcome) -> Wear {
+    rating.wear(whole.starts, outcome.length_s)
+}
+
 /// Sentences about whole sleep.
-pub(super) fn answers(machine: &Machine, runs: &Runs) -> Vec<String> {
-    let Some(outcome) = &runs.whole else { return Vec::new() };
-    let Some(whole) = &outcome.whole else { return Vec::new() };
+pub(super) fn answers(machine: &Machine, runs: &Runs, rating: Rating) -> Vec<String> {
+    let Some((outcome, whole)) = slept_whole(runs) else { return Vec::new() };
+    let (longer, larger) = (
+        "raise cold-epochs, or set keep-to-rated-cycles",
+        "give a larger buffer, or set keep-to-rated-cycles",
+    );
     vec![
         format!(
             "With pairs that sleep whole {} % are saved (modelled), where one disk a pair saves {} %; an array that did \
@@ -57,12 +77,19 @@ pub(super) fn answers(machine: &Machine, runs: &Runs) -> Vec<String> {
             number(whole.cold_waits as f64),
             number(whole.hot_response.quantile_us(0.999) as f64 / 1000.0)
         ),
+        rating.sentence("A first disk of these", &first_wear(rating, outcome, whole), longer),
+        rating.sentence("A second disk of these", &wear(rating, outcome), larger),
     ]
 }
 
-pub(super) fn tables(description: &Description, machine: &Machine, runs: &Runs) -> Vec<Table> {
+pub(super) fn tables(
+    description: &Description,
+    machine: &Machine,
+    runs: &Runs,
+    rating: Rating,
+) -> Vec<Table> {
     let mut tables = Vec::new();
-    tables.extend(whole_table(runs));
+    tables.extend(whole_table(runs, rating));
     if !description.sweep.start.is_empty() {
         tables.push(starts_table(description, machine, runs));
     }
@@ -87,9 +114,8 @@ pub(super) fn tables(description: &Description, machine: &Machine, runs: &Runs) 
     tables
 }
 
-fn whole_table(runs: &Runs) -> Option<Table> {
-    let outcome = runs.whole.as_ref()?;
-    let whole = outcome.whole.as_ref()?;
+fn whole_table(runs: &Runs, rating: Rating) -> Option<Table> {
+    let (outcome, whole) = slept_whole(runs)?;
     let columns = [
         "",
         "energy kJ",
@@ -102,40 +128,39 @@ fn whole_table(runs: &Runs) -> Option<Table> {
         "cold requests that waited",
         "copied GiB",
         "starts of a first disk and week",
+        "of the first disk with most",
+        "starts of a second disk and week",
+        "of the second disk with most",
+        "rated",
     ];
     let mut table = Table::new("whole", "Pairs that sleep whole (modelled)", &columns);
     let ms = |us: u64| Cell::from(us as f64 / 1000.0);
-    let mut push = |name: &str, outcome: &Outcome, rest: [Cell; 5]| {
-        let [hot, longest, waits, copied, starts] = rest;
-        table.push([
+    let mut push = |name: &str, outcome: &Outcome, rest: [Cell; 6], second: [Cell; 2]| {
+        let mut row: Vec<Cell> = vec![
             name.into(),
             (outcome.joules() / 1000.0).into(),
             (saving(&runs.plain, outcome) * 100.0).into(),
             (outcome.state_s[2] / 3600.0).into(),
             ms(outcome.response.quantile_us(0.999)),
             ms(outcome.response.quantile_us(0.9995)),
-            hot,
-            longest,
-            waits,
-            copied,
-            starts,
-        ]);
+        ];
+        row.extend(rest.into_iter().chain(second).chain([rating.weekly().into()]));
+        table.rows.push(row);
     };
-    let none = || ["", "", "", "", ""].map(Cell::from);
-    push("no disk sleeps", &runs.plain, none());
-    push("one disk a pair sleeps", &runs.sleeping, none());
-    let weeks = outcome.length_s / 3600.0 / HOURS_A_WEEK;
-    push(
-        "pairs sleep whole",
-        outcome,
-        [
-            ms(whole.hot_response.quantile_us(0.999)),
-            ms(whole.hot_response.max_us()),
-            (whole.cold_waits as f64).into(),
-            whole.copied_gib.into(),
-            (whole.starts.0 / weeks).into(),
-        ],
-    );
+    let none = || ["", "", "", "", "", ""].map(Cell::from);
+    let starts = |wear: Wear| [wear.mean, wear.most].map(Cell::from);
+    push("no disk sleeps", &runs.plain, none(), ["", ""].map(Cell::from));
+    push("one disk a pair sleeps", &runs.sleeping, none(), starts(wear(rating, &runs.sleeping)));
+    let [mean, most] = starts(first_wear(rating, outcome, whole));
+    let rest = [
+        ms(whole.hot_response.quantile_us(0.999)),
+        ms(whole.hot_response.max_us()),
+        (whole.cold_waits as f64).into(),
+        whole.copied_gib.into(),
+        mean,
+        most,
+    ];
+    push("pairs sleep whole", outcome, rest, starts(wear(rating, outcome)));
     Some(table)
 }
 

@@ -123,9 +123,9 @@ impl Draw {
         self.air_kw + self.chiller_kw
     }
 
-    /// The whole over the servers' power.
-    pub fn pue(&self) -> f64 {
-        self.total_kw() / self.servers_kw
+    /// The whole over the servers' power; `None` where they draw nothing.
+    pub fn pue(&self) -> Option<f64> {
+        (self.servers_kw > 0.0).then(|| self.total_kw() / self.servers_kw)
     }
 }
 

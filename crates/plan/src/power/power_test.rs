@@ -84,7 +84,7 @@ fn every_step_of_the_case_study_lowers_the_total_and_consolidation_raises_pue() 
     for pair in draws.windows(2) {
         assert!(pair[1].total_kw() < pair[0].total_kw(), "{pair:?}");
     }
-    assert!(draws[2].pue() > draws[1].pue());
+    assert!(draws[2].pue().unwrap() > draws[1].pue().unwrap());
     // The first state draws the printed 10 MW at full load.
     let full = plant().draw(&study().peak_operation()).unwrap();
     assert!((full.total_kw() - 10_000.0).abs() < 1e-6);
@@ -247,6 +247,30 @@ fn shipped_plants_give_whole_reports() {
         "containers: losses of distribution over cooling (published: the limiting factor)",
     ];
     assert_eq!(differ, expected);
+}
+
+#[test]
+fn servers_that_draw_nothing_have_no_pue() {
+    let text = SCENARIOS.iter().find(|known| known.name == "power-own-site").unwrap().text;
+    let unmeasured = &text[..text.find("[[measured]]").unwrap()];
+    let idle = unmeasured
+        .replace("\"98 W\"", "\"0 W\"")
+        .replace("utilisation = 0.30", "utilisation = 0.0")
+        .replace("from = 0.1", "from = 0.0");
+    let report = plan(&idle).unwrap();
+    assert!(
+        report.answer.iter().any(|line| line.contains("no PUE: servers draw nothing")),
+        "{:?}",
+        report.answer
+    );
+    assert!(report.facts.iter().all(|fact| fact.value.is_finite()), "{:?}", report.facts);
+    assert!(!report.facts.iter().any(|fact| fact.name.ends_with("PUE")), "{:?}", report.facts);
+    for name in ["power", "sweep-utilisation"] {
+        let table = report.tables.iter().find(|table| table.name == name).unwrap();
+        assert_eq!(table.rows[0].last(), Some(&Cell::from("-")), "{:?}", table.rows[0]);
+    }
+    let told = [report.answer, report.explanation].concat().join("\n");
+    assert!(!told.contains("inf") && !told.contains("NaN"), "{told}");
 }
 
 #[test]

@@ -111,16 +111,18 @@ fn case_rows(draws: &[Draw], ups_outside: Option<Claims>, rows: &mut Vec<Row>) {
         (-0.225..=-0.215).contains(&change),
         "rule: equal when rounded; \"6 % of peak\" read as of the servers' peak; what other readings give: table readings",
     ));
-    let pue = consolidated.pue() / ann_arbor.pue();
-    rows.push(Row::judged(
-        "consolidation: PUE after over before (published: above 1)",
-        1.0,
-        pue,
-        "",
-        place,
-        pue > 1.0 && consolidated.total_kw() < ann_arbor.total_kw(),
-        "rule: the total falls and PUE rises",
-    ));
+    if let (Some(after), Some(before)) = (consolidated.pue(), ann_arbor.pue()) {
+        let pue = after / before;
+        rows.push(Row::judged(
+            "consolidation: PUE after over before (published: above 1)",
+            1.0,
+            pue,
+            "",
+            place,
+            pue > 1.0 && consolidated.total_kw() < ann_arbor.total_kw(),
+            "rule: the total falls and PUE rises",
+        ));
+    }
     let falls = draws.windows(2).filter(|pair| pair[1].total_kw() < pair[0].total_kw()).count();
     rows.push(Row::judged(
         "steps of the case study that lower the total",

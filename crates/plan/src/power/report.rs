@@ -95,12 +95,9 @@ fn asked(cases: &[Case]) -> Vec<String> {
 
 fn answer(cases: &[Case], draws: &[Draw]) -> Vec<String> {
     let line = |case: &Case, draw: &Draw| {
-        format!(
-            "{}: {} kW in all, PUE {:.2} (modelled)",
-            case.name,
-            number(draw.total_kw().round()),
-            draw.pue()
-        )
+        let pue =
+            draw.pue().map_or_else(|| "no PUE: servers draw nothing".into(), |pue| format!("PUE {pue:.2}"));
+        format!("{}: {} kW in all, {pue} (modelled)", case.name, number(draw.total_kw().round()))
     };
     let mut answer: Vec<String> = cases.iter().zip(draws).map(|(case, draw)| line(case, draw)).collect();
     if let ([first, .., last], [one, .., other]) = (cases, draws) {
@@ -126,9 +123,16 @@ fn facts(cases: &[Case], draws: &[Draw]) -> Vec<Fact> {
     };
     for (case, draw) in cases.iter().zip(draws) {
         add(format!("{}: total", case.name), draw.total_kw(), "kW");
-        add(format!("{}: PUE", case.name), draw.pue(), "");
+        if let Some(pue) = draw.pue() {
+            add(format!("{}: PUE", case.name), pue, "");
+        }
     }
     facts
+}
+
+/// A dash where there is no number.
+fn or_dash(value: Option<f64>) -> Cell {
+    value.map_or_else(|| "-".into(), Cell::from)
 }
 
 fn breakdown(cases: &[Case], draws: &[Draw]) -> Table {
@@ -159,7 +163,7 @@ fn breakdown(cases: &[Case], draws: &[Draw]) -> Table {
             draw.fixed_kw.into(),
             total.into(),
             change.into(),
-            draw.pue().into(),
+            or_dash(draw.pue()),
         ]);
         before = Some(total);
     }
@@ -267,8 +271,8 @@ fn swept(case: &Case, sweep: &Sweep, notes: &mut Vec<String>) -> Result<(Table, 
         match case.plant.draw(&case.at) {
             Ok(draw) => {
                 let (total, cooling) = (draw.total_kw(), draw.cooling_kw());
-                let cells = [value, total, draw.servers_kw, draw.conditioning_kw(), cooling, draw.pue()];
-                table.push(cells.map(Cell::from));
+                let cells = [value, total, draw.servers_kw, draw.conditioning_kw(), cooling];
+                table.rows.push(cells.map(Cell::from).into_iter().chain([or_dash(draw.pue())]).collect());
                 for (line, y) in lines.iter_mut().zip([total, draw.servers_kw, cooling]) {
                     line.push((value, y));
                 }
@@ -420,9 +424,9 @@ fn explanation(case: &Case, draw: &Draw) -> Vec<String> {
             draw.chiller_kw
         ),
         format!(
-            "Total = servers + PDU + UPS + air handlers + chiller + fixed = {:.1} kW; PUE = total / servers = {:.3}",
+            "Total = servers + PDU + UPS + air handlers + chiller + fixed = {:.1} kW; PUE = total / servers{}",
             draw.total_kw(),
-            draw.pue()
+            draw.pue().map_or_else(|| ": none, servers draw nothing".into(), |pue| format!(" = {pue:.3}"))
         ),
     ]
 }

@@ -411,9 +411,17 @@ fn a_trace_of_ones_own_is_read_and_broken_ones_are_refused_with_their_line() {
         Trace::read_csv("time_s,server,utilisation\n0,0,0.5\n0,1,1\n60,1,0.25\n60,0,0\n", 2, power).unwrap();
     assert_eq!((trace.samples(), trace.sample(0), trace.sample(1)), (2, vec![50.0, 100.0], vec![0.0, 25.0]));
     assert_eq!((trace.means(), trace.peaks()), (vec![25.0, 62.5], vec![50.0, 100.0]));
+    let seconds = [0.0, 60.0, 119.5, 179.9];
+    let steady: String = seconds.map(|second| format!("{second},0,7\n{second},1,7\n")).concat();
+    let steady = Trace::read_csv(&format!("time_s,server,watts\n{steady}"), 2, power).unwrap();
+    assert_eq!(steady.samples(), 4, "clocks need not be exact");
     for (text, word) in [
         ("time,server,watts\n0,0,1\n0,1,1\n", "head must be"),
         ("time_s,server,watts\n60,0,1\n60,1,1\n0,0,1\n0,1,1\n", "line 4: time 0 s comes after 60 s"),
+        (
+            "time_s,server,watts\n0,0,1\n0,1,1\n60,0,1\n60,1,1\n3660,0,9\n3660,1,9\n",
+            "line 6: time 3660 s comes 3,600 s after the one before, the second came 60 s after the first",
+        ),
         ("time_s,server,watts\n0,0,1\n0,0,1\n", "line 3: server 0 has a second value"),
         ("time_s,server,watts\n0,0,1\n60,0,1\n60,1,1\n", "before line 3: server 1 has no value at 0 s"),
         ("time_s,server,watts\n0,0,1\n", "server 1 has no value"),

@@ -1,13 +1,17 @@
 //! Traces: power of every server at every sample.
 
 use crate::field::refused;
+use crate::number::number;
 use std::collections::BTreeMap;
 use tierstone_base::Result;
 
 /// The most values a trace may have: 800 MB of them.
 pub const VALUES_MAX: usize = 200_000_000;
 
-/// Power over time, sample by sample.
+/// Steps between samples are alike if none is further from the first than this part of it.
+const STEP_TOLERANCE: f64 = 0.01;
+
+/// Power over time, sample by sample, each for as long as the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     servers: usize,
@@ -108,12 +112,13 @@ impl Trace {
     }
 
     /// Reads CSV with the head `time_s,server,watts` or `time_s,server,utilisation`. Servers are numbered from
-    /// 0 in the order of the description's classes; every time has one line for each; times rise.
+    /// 0 in the order of the description's classes; every time has one line for each; times rise in even steps, to a
+    /// hundredth of the first: every sample counts alike.
     /// `power` turns a utilisation of a server into W.
     ///
     /// # Errors
-    /// `InvalidInput`: another head, a line that is broken, out of order, twice there or missing, or too
-    /// many; the message names the line.
+    /// `InvalidInput`: another head, a line that is broken, out of order, off the even steps, twice there or
+    /// missing, or too many; the message names the line.
     pub fn read_csv(text: &str, servers: usize, power: impl Fn(usize, f64) -> f64) -> Result<Trace> {
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
         let head = reader.headers().map_err(|error| refused(format!("the trace's head: {error}")))?;
@@ -126,7 +131,7 @@ impl Trace {
                 ));
             }
         };
-        let mut rows = Rows { servers, watts: Vec::new(), now: None, seen: BTreeMap::new() };
+        let mut rows = Rows { servers, watts: Vec::new(), now: None, step: None, seen: BTreeMap::new() };
         for record in reader.records() {
             let record = record.map_err(|error| refused(format!("the trace: {error}")))?;
             let line = record.position().map_or(0, csv::Position::line);
@@ -170,6 +175,8 @@ struct Rows {
     servers: usize,
     watts: Vec<f32>,
     now: Option<f64>,
+    /// Seconds from the first sample to the second.
+    step: Option<f64>,
     seen: BTreeMap<usize, f32>,
 }
 
@@ -181,7 +188,18 @@ impl Rows {
                     "the trace's line {line}: time {time} s comes after {now} s; sort the trace by time"
                 )));
             }
-            Some(now) if time > now => self.end_sample(line)?,
+            Some(now) if time > now => {
+                self.end_sample(line)?;
+                let (passed, step) = (time - now, *self.step.get_or_insert(time - now));
+                if (passed - step).abs() > step * STEP_TOLERANCE {
+                    return Err(refused(format!(
+                        "the trace's line {line}: time {time} s comes {} s after the one before, the second came {} s \
+                         after the first; samples count alike, so put them at even steps",
+                        number(passed),
+                        number(step)
+                    )));
+                }
+            }
             _ => {}
         }
         self.now = Some(time);

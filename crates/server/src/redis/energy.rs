@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result, SystemClock};
-use tierstone_energy::{EnergyModel, Places, Standing, Watch, Work, presets};
+use tierstone_energy::{EnergyModel, Places, Standing, Watch, Work, mean_watts, presets};
 use tierstone_redis::ProcessNumbers;
 
 /// What joules are made of.
@@ -96,16 +96,18 @@ pub(super) fn metrics<'s>(
     }
     let _ = writeln!(
         text,
-        "# HELP {each} The same over all requests since the start; active leaves the idle machine out.\n\
+        "# HELP {each} Joules over requests since the start; active leaves the idle machine out; measured: mean power \
+         over the time that the meters cover, for all the time.\n\
          # TYPE {each} gauge"
     );
     for (part, joules) in [("active", joules.active()), ("all", joules.total())] {
         let joules = joules / requests as f64;
         let _ = writeln!(text, "{each}{{label=\"modelled\",part=\"{part}\"}} {joules}");
     }
-    if measured.iter().any(|(_, standing)| standing.samples > 0) {
-        let joules: f64 = measured.iter().map(|(_, standing)| standing.energy.joules()).sum();
-        let _ = writeln!(text, "{each}{{label=\"measured\",part=\"all\"}} {}", joules / requests as f64);
+    let meters = measured.iter().map(|(_, standing)| standing);
+    if let Some(watts) = mean_watts(meters, (seconds * 1e6) as u64) {
+        let joules = watts * seconds / requests as f64;
+        let _ = writeln!(text, "{each}{{label=\"measured\",part=\"all\"}} {joules}");
     }
 }
 

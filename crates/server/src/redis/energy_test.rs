@@ -77,6 +77,28 @@ fn tools_are_read_when_they_are_asked_for_and_told_when_they_fail() {
 }
 
 #[test]
+fn measured_joules_a_request_are_mean_power_for_all_the_time_and_left_out_where_little_is_covered() {
+    let machine = Machine::new();
+    machine.tool("ipmitool", "echo '    Instantaneous power reading:                   200 Watts'");
+    let watch = machine.watch();
+    told_when(&watch, "ipmitool", |standing| standing.covered_us > 0);
+    let covered = watch.measured()[0].1.covered_us as f64 / 1e6;
+    let told = |seconds: f64| {
+        let shards = [3, 7].map(|requests| ShardSnapshot { requests, ..ShardSnapshot::default() });
+        let mut text = String::new();
+        metrics(&mut text, &watch, ProcessNumbers::default(), seconds, shards.iter());
+        let start = "tierstone_energy_joules_per_request{label=\"measured\",part=\"all\"} ";
+        let line = text.lines().find_map(|line| line.strip_prefix(start));
+        line.map(|joules| joules.parse::<f64>().unwrap())
+    };
+    // Two thirds of the time are covered: 200 W for all of it, over ten requests.
+    let seconds = covered * 1.5;
+    let joules = told(seconds).unwrap();
+    assert!((joules - 200.0 * seconds / 10.0).abs() < joules * 1e-6, "{joules} in {seconds} s");
+    assert_eq!(told(covered * 1e6), None, "what is covered says little of all the time");
+}
+
+#[test]
 fn without_a_setting_no_tool_is_run_and_one_without_meters_is_refused() {
     let machine = Machine::new();
     machine.tool("ipmitool", "echo '    Instantaneous power reading:                   200 Watts'");

@@ -99,7 +99,7 @@ struct Line {
     #[serde(flatten)]
     work: Work,
     per_second: f64,
-    /// Of the machine; `None` without meters.
+    /// Of the machine, by its mean power over the time that the meters cover; `None` without meters.
     per_joule_measured: Option<f64>,
     /// By the model: processor time above idle, and with the idle machine.
     per_active_joule_modelled: Option<f64>,
@@ -330,6 +330,10 @@ fn print_lines(lines: &[Line]) -> Result<()> {
     print_line(table(&rows).trim_end())?;
     for line in lines {
         print_line(&format!("{}: {}", line.work.name, line.work.note))?;
+        if let Some(covered) = line.energy.measured.as_ref().and_then(Measured::coverage) {
+            let name = &line.work.name;
+            print_line(&format!("{name}: the meters cover {covered} s; the rest is taken to be like it"))?;
+        }
     }
     Ok(())
 }
