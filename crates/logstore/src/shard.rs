@@ -40,8 +40,7 @@ pub struct ShardIdentity {
     pub store: u64,
     /// How often the store was opened, this time included.
     pub open_count: u64,
-    /// Told apart from any other opening by this, in 53 bits: their numbers repeat where an older copy of the files was
-    /// put back.
+    /// Tells it from any other opening, in 53 bits: numbers repeat where an older copy of the files was put back.
     pub opening_mark: u64,
     /// Which shard.
     pub shard: ShardId,
