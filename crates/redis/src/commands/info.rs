@@ -162,6 +162,7 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let durability = control.host.settings.get("durability").map_or("", |setting| setting.value.as_str());
     let is_bounded = durability == "relaxed";
     loading_fields(out, facts.opening.seen(), (facts.started, control.now))?;
+    saved_fields(control, out)?;
     write!(
         out,
         "{LAST_SAVE}{}\r\ndurability:{durability}\r\n\
@@ -175,7 +176,6 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         control.engine.durable,
         facts.durable_method,
     )?;
-    saved_fields(control, out)?;
     match &facts.durable_probe {
         None if facts.durable_method == "fence" => write!(out, "durable_method_by:region\r\n")?,
         None => write!(out, "durable_method_by:setting\r\n")?,
