@@ -750,15 +750,13 @@ fn commands_describe_themselves() {
     );
     let count = server.call(id, &[b"COMMAND", b"COUNT"]).integer().unwrap();
     assert_eq!(server.call(id, &[b"COMMAND"]).items().unwrap().len() as i64, count);
-    let listed = server.call(id, &[b"COMMAND", b"LIST"]);
-    let listed = listed.items().unwrap();
     // Subcommands are listed with their commands.
-    assert!(
-        listed.contains(&Value::Bulk(b"client|list".to_vec()))
-            && listed.contains(&Value::Bulk(b"get".to_vec()))
-    );
-    let is_subcommand = |name: &&Value| matches!(name, Value::Bulk(name) if name.contains(&b'|'));
-    assert_eq!(listed.iter().filter(|name| !is_subcommand(name)).count() as i64, count);
+    let listed = server.line(id, "COMMAND LIST");
+    let (subcommands, commands): (Vec<&str>, _) = listed
+        .split(' ')
+        .filter(|word| word.as_bytes()[0].is_ascii_lowercase())
+        .partition(|name| name.contains('|'));
+    assert!(subcommands.contains(&"client|list") && commands.len() as i64 == count, "{listed}");
     server.line(id, "HELLO 3");
     let Value::Map(docs) = server.call(id, &[b"COMMAND", b"DOCS"]) else { panic!("no map") };
     assert_eq!(docs.len() as i64, count);
