@@ -20,6 +20,7 @@ use crate::io::StreamId;
 use crate::segments::Role;
 use crate::shard::LogShard;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tierstone_base::checksum::checksum;
 
@@ -42,18 +43,6 @@ impl Bits {
             self.0.resize(place + 1, 0);
         }
         self.0[place] |= 1 << (segment % 64);
-    }
-
-    fn remove(&mut self, segment: u32) {
-        if let Some(word) = self.0.get_mut(segment as usize / 64) {
-            *word &= !(1 << (segment % 64));
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = u32> {
-        (0u32..).zip(&self.0).flat_map(|(place, &word)| {
-            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| place * 64 + bit)
-        })
     }
 }
 
@@ -98,12 +87,8 @@ pub struct Inventory {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Segments with durable groups.
-    in_use: Bits,
-    /// The life of each of these.
-    lives: BTreeMap<u32, u64>,
-    /// Of one of these nobody knows it: its header is damaged.
-    has_unknown: bool,
+    /// Segments with durable groups, each with its life; `None`: nobody knows it, for its header is damaged.
+    in_use: BTreeMap<u32, Option<u64>>,
     /// What one slot of the superblock or the other may list.
     listed: Bits,
     /// Since it was written last something has changed that it should say.
@@ -121,21 +106,16 @@ impl Inventory {
         let mut inner = self.lock();
         segments_of(before).for_each(|segment| inner.listed.insert(segment));
         for (segment, generation) in in_use {
-            inner.in_use.insert(segment);
+            inner.in_use.insert(segment, generation);
             inner.listed.insert(segment);
-            match generation {
-                Some(generation) => drop(inner.lives.insert(segment, generation)),
-                None => inner.has_unknown = true,
-            }
         }
     }
 
-    /// A group of `segment`, in its life `generation`, is durable. Cost: a lock, and a bit.
+    /// A group of `segment`, in its life `generation`, is durable. Cost: a lock, and a search among those in use.
     pub(crate) fn used(&self, segment: u32, generation: u64) {
         let mut inner = self.lock();
-        if !inner.in_use.has(segment) {
-            inner.in_use.insert(segment);
-            inner.lives.insert(segment, generation);
+        if let Entry::Vacant(vacant) = inner.in_use.entry(segment) {
+            vacant.insert(Some(generation));
             inner.is_due = true;
         }
     }
@@ -143,15 +123,14 @@ impl Inventory {
     /// The marks of all that is in use, XORed; zero where one is not known.
     pub(crate) fn lives(&self) -> u64 {
         let inner = self.lock();
-        let marks = inner.lives.iter().map(|(&segment, &generation)| life_mark(segment, generation));
-        if inner.has_unknown { 0 } else { marks.fold(0, |all, mark| all ^ mark) }
+        let mark =
+            |all: u64, (&segment, life): (&u32, &Option<u64>)| Some(all ^ life_mark(segment, (*life)?));
+        inner.in_use.iter().try_fold(0, mark).unwrap_or(0)
     }
 
     /// `segment` is about to be made free.
     pub(crate) fn freed(&self, segment: u32) {
-        let mut inner = self.lock();
-        inner.in_use.remove(segment);
-        inner.lives.remove(&segment);
+        self.lock().in_use.remove(&segment);
     }
 
     /// Whether the space of `segment`, which is free, may be given back now; if not, it may be when the superblock has been
@@ -171,10 +150,10 @@ impl Inventory {
     /// What the superblock is to list now: it may from here on.
     pub(crate) fn begin_note(&self) -> Vec<Run> {
         let mut inner = self.lock();
-        let in_use = inner.in_use.clone();
-        in_use.iter().for_each(|segment| inner.listed.insert(segment));
+        let runs = runs_of(inner.in_use.keys().copied());
+        segments_of(&runs).for_each(|segment| inner.listed.insert(segment));
         inner.is_due = false;
-        runs_of(in_use.iter())
+        runs
     }
 
     /// Both slots list `runs` and nothing else.
@@ -186,7 +165,7 @@ impl Inventory {
 
     /// What is in use.
     pub fn in_use(&self) -> Vec<Run> {
-        runs_of(self.lock().in_use.iter())
+        runs_of(self.lock().in_use.keys().copied())
     }
 }
 

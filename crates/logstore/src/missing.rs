@@ -12,8 +12,9 @@ use crate::checkpoint::find;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::Superblock;
 use crate::inventory::{are_all_listed, life_mark, segments_of};
-use crate::open::{OpenReport, OpenSettings, read_ranges};
-use std::collections::BTreeSet;
+use crate::open::{FoundSegment, OpenReport, OpenSettings, read_ranges};
+use crate::shard::opening_of;
+use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::{BLOCK_BYTES, BlockDevice};
@@ -147,67 +148,49 @@ pub(crate) fn refuse_loss(settings: &OpenSettings, report: &OpenReport) -> Resul
     refuse(&report.missing_segments, &report.damaged_segments)
 }
 
-/// Refuses a store whose superblock is older than its segments: nothing of an opening is written before the superblock
-/// says its number. Then it, or all that is as old, was put back from a copy: of keys of the younger segments some are
-/// newer than what it knows, and those of keyspaces that it does not know would go. `openings`: of each segment
-/// with records, its number and that of the opening that wrote it.
-///
-/// # Errors
-/// `Corrupt`, unless that is accepted, or a slot of the superblock is known to be damaged.
-pub(crate) fn refuse_younger(
-    settings: &OpenSettings,
-    superblock: &Superblock,
-    report: &OpenReport,
-    openings: impl Iterator<Item = (u32, u64)>,
-) -> Result<()> {
-    let is_on = !settings.mutations.is_on("older_superblock_taken");
-    if settings.loss_accepted || report.damaged_superblock_slot || !is_on {
-        return Ok(());
-    }
-    let younger: Vec<u32> =
-        openings.filter(|(_, opening)| *opening > superblock.open_count).map(|(number, _)| number).collect();
-    if younger.is_empty() {
-        return Ok(());
-    }
-    let is = if younger.len() == 1 { "was" } else { "were" };
-    Err(Error::new(
-        ErrorKind::Corrupt,
-        format!(
-            "{} {is} written after this superblock: it, or files that are as old, were put back from an older copy of the \
-             store, and nobody knows what is missing. Put back all files of one copy, into an empty directory, or \
-             restore a backup, or save what is whole into a new store (check --repair), or open the store as it is by \
-             accepting the loss (--disk-loss accept)",
-            named(&younger)
-        ),
-    ))
-}
+/// What to do about files of two times.
+const OF_ONE_TIME: &str = "put back all files of one copy, into an empty directory, or restore a backup, or save what is whole \
+into a new store (check --repair), or open the store as it is by accepting the loss (--disk-loss accept)";
 
-/// Refuses a store that was closed in good order and of which a segment has another life than it had then: it was put back
-/// from an older copy. `lives`: of each segment with records, its number and its generation.
+/// Refuses a store of which some was put back from an older copy, as far as that can be seen:
+/// - its superblock is older than a segment: nothing of an opening is written before the superblock says its number. Of keys of
+///   the younger segments some are newer than what it knows, and those of keyspaces that it does not know would go;
+/// - it was closed in good order, and a segment has another life than it had then.
 ///
 /// # Errors
 /// `Corrupt`, unless that is accepted.
-pub(crate) fn refuse_other_lives(
+pub(crate) fn refuse_older_copy(
     settings: &OpenSettings,
     superblock: &Superblock,
     report: &OpenReport,
-    lives: impl Iterator<Item = (u32, u64)>,
+    found: &BTreeMap<u32, FoundSegment>,
 ) -> Result<()> {
+    let is_off = |rule| settings.mutations.is_on(rule);
+    if settings.loss_accepted {
+        return Ok(());
+    }
+    // A slot that is damaged may have known of them.
+    let is_younger = |segment: &FoundSegment| opening_of(segment.header.log_id) > superblock.open_count;
+    let younger: Vec<u32> =
+        found.iter().filter(|(_, segment)| is_younger(segment)).map(|(number, _)| *number).collect();
+    if !younger.is_empty() && !report.damaged_superblock_slot && !is_off("older_superblock_taken") {
+        let what =
+            "written after this superblock, which was put back from an older copy, or all that is as old was";
+        return Err(Error::new(ErrorKind::Corrupt, format!("{}: {what}: {OF_ONE_TIME}", named(&younger))));
+    }
     let is_whole = report.missing_segments.is_empty() && report.damaged_segments.is_empty();
-    let is_off =
-        ["lives_not_compared", "missing_not_missed"].iter().any(|rule| settings.mutations.is_on(rule));
-    if settings.loss_accepted || !report.clean || !is_whole || is_off {
-        return Ok(());
+    let lives = found.iter().map(|(&number, segment)| (number, segment.header.generation));
+    if report.clean
+        && is_whole
+        && !is_off("lives_not_compared")
+        && !is_off("missing_not_missed")
+        && !are_lives_as_listed(superblock, lives)
+    {
+        let what = "a segment, nobody knows which, is not the one that was there when the store was closed: it was put back \
+                    from an older copy, and what was written since is missing";
+        return Err(Error::new(ErrorKind::Corrupt, format!("{what}: {OF_ONE_TIME}")));
     }
-    if are_lives_as_listed(superblock, lives) {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::Corrupt,
-        "a segment, nobody knows which, is not the one that was there when the store was closed: it was put back from an \
-         older copy, and what was written since is missing. Put back all files of one copy, into an empty directory, or \
-         restore a backup, or open the store as it is by accepting the loss (--disk-loss accept)",
-    ))
+    Ok(())
 }
 
 /// Whether the segments that `superblock`, of a store closed in good order, lists have the lives that they had then; true where

@@ -259,10 +259,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let mut checkpoints = FoundCheckpoints::default();
     let mut found = read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
     missing::refuse_loss(settings, &report)?;
-    let openings = found.iter().map(|(&number, segment)| (number, opening_of(segment.header.log_id)));
-    missing::refuse_younger(settings, &superblock, &report, openings)?;
-    let lives = found.iter().map(|(&number, segment)| (number, segment.header.generation));
-    missing::refuse_other_lives(settings, &superblock, &report, lives)?;
+    missing::refuse_older_copy(settings, &superblock, &report, &found)?;
     missing::free_headerless(device, superblock.store_id, &numbers, &report)?;
     let is_damaged = report.damaged_superblock_slot;
     checkpoints.add_region(snapshots::find(settings, &superblock, geometry, is_damaged)?);
@@ -339,7 +336,7 @@ fn note_opening(
     // never used twice.
     let logged = found.values().map(|segment| opening_of(segment.header.log_id)).max().unwrap_or(0);
     // So may those of the redo log's region, where an older copy of the files was put back beside it.
-    let in_region = replay::opening_of(settings, &next)?;
+    let in_region = replay::opening_in_region(settings, &next)?;
     let hidden = u64::from(report.damaged_superblock_slot);
     next.open_count = next.open_count.max(logged).max(in_region) + 1 + hidden;
     next.clean = false;

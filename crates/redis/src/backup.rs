@@ -88,6 +88,7 @@ enum PartStage {
 /// A backup that this shard coordinates.
 #[derive(Debug)]
 struct Coordinated {
+    /// The backup's own, in all of its frames.
     id: u64,
     ticket: TaskId,
     connection: ConnectionId,

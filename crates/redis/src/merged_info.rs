@@ -185,12 +185,8 @@ fn worst_or_newest<'a>(own: &'a str, others: &[&'a str]) -> Option<&'a str> {
     let name = &own[..place];
     let same = |text: &&'a str| text.split("\r\n").find(|line| line.starts_with(name));
     match name {
-        DEVICE_HEALTH => {
-            let has_failed = |line: &&str| line[place..].starts_with("failed");
-            std::iter::once(own).chain(others.iter().filter_map(same)).find(has_failed)
-        }
-        SAVE_STATUS | WRITE_STATUS => {
-            let has_failed = |line: &&str| line[place..].starts_with("err");
+        DEVICE_HEALTH | SAVE_STATUS | WRITE_STATUS => {
+            let has_failed = |line: &&str| &line[place..] != "ok";
             std::iter::once(own).chain(others.iter().filter_map(same)).find(has_failed)
         }
         LAST_SAVE => {

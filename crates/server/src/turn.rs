@@ -233,7 +233,9 @@ impl<S: Service> Turn<S> {
         if consumed > 0 {
             self.connections.stages.queue.record_us(queued_us);
         }
-        self.close_undrained(index);
+        if received.want == Want::Drain {
+            self.close_undrained(index);
+        }
         consumed
     }
 
@@ -261,13 +263,15 @@ impl<S: Service> Turn<S> {
         if received.consumed > 0 {
             self.connections.stages.queue.record_us(queued_us);
         }
-        self.close_undrained(index);
+        if received.want == Want::Drain {
+            self.close_undrained(index);
+        }
     }
 
     /// Closes a connection that waits for its client to take output, and may not.
     fn close_undrained(&mut self, index: u32) {
         let Some(entry) = self.connections.entry(index) else { return };
-        if entry.hold == Hold::Drain && entry.phase == Phase::Open && !self.service.may_drain(&entry.state) {
+        if entry.phase == Phase::Open && !self.service.may_drain(&entry.state) {
             entry.phase = Phase::Aborted;
             self.note_over_output();
         }

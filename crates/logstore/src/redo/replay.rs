@@ -170,7 +170,7 @@ impl Need {
 ///
 /// # Errors
 /// When the region fails, or holds something else.
-pub(crate) fn opening_of(settings: &OpenSettings, superblock: &Superblock) -> Result<u64> {
+pub(crate) fn opening_in_region(settings: &OpenSettings, superblock: &Superblock) -> Result<u64> {
     let header = settings.redo.as_ref().map(RedoMemory::header).transpose()?.flatten();
     let own = header.filter(|header| header.store == superblock.store_id);
     Ok(own.filter(|_| !settings.mutations.is_on("redo_opening_repeats")).map_or(0, |own| own.opening))

@@ -2,6 +2,7 @@
 //! written for those are taken as they are: such a rule is kept and shown, and allows nothing.
 
 use crate::acl::has_spaces;
+use crate::table;
 
 /// Whether the name, or `NAME|FIRST-ARGUMENT` of one that has no subcommands, is such a command's.
 pub(crate) fn is_elsewhere(name: &[u8]) -> bool {
@@ -10,7 +11,10 @@ pub(crate) fn is_elsewhere(name: &[u8]) -> bool {
     if COMMANDS.binary_search(&name).is_ok() {
         return true;
     }
-    let Some((command, argument)) = name.split_once('|') else { return false };
+    let Some((command, argument)) = name.split_once('|').filter(|_| table::find(name.as_bytes()).is_none())
+    else {
+        return false;
+    };
     // There DEBUG has no subcommands, but first arguments.
     let takes_any = command == "debug" || COMMANDS.binary_search(&command).is_ok() && !is_container(command);
     takes_any && !argument.is_empty() && !argument.contains('|') && !has_spaces(argument.as_bytes())
@@ -68,7 +72,6 @@ static COMMANDS: [&str; 260] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table;
 
     #[test]
     fn what_is_elsewhere_is_in_order_and_not_here() {

@@ -110,7 +110,7 @@ impl CommandRules {
 
     /// `-NAME`, where the name may be that of a subcommand.
     pub fn deny(&mut self, name: &[u8]) -> Result<(), RuleError> {
-        if is_elsewhere(name) && table::find(name).is_none() {
+        if is_elsewhere(name) {
             self.note_rule(name, false);
             return Ok(());
         }
@@ -122,7 +122,7 @@ impl CommandRules {
 
     /// `+NAME`, `+CONTAINER|SUBCOMMAND` or `+NAME|FIRST-ARGUMENT`.
     pub fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
-        if is_elsewhere(name) && table::find(name).is_none() {
+        if is_elsewhere(name) {
             self.note_rule(name, true);
             return Ok(());
         }
