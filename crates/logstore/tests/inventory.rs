@@ -1,45 +1,23 @@
 //! Segments that are not there any more: what the superblock lists is missed, and nothing else is.
 
-use crate::common::{Store, medium, small_settings};
+use crate::common::opened::Opened;
+use crate::common::{medium, small_settings};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
+use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_crash::{Choices, Mutations};
-use tierstone_engine::harness::Harness;
-use tierstone_engine::{Durability, Engine};
+use tierstone_engine::Durability;
 use tierstone_logstore::check::{CheckReport, CheckSettings, DamageKind, Loss, check, salvage};
 use tierstone_logstore::format::segment::{HeaderFound, SegmentHeader, SegmentState};
 use tierstone_logstore::format::superblock::{SLOT_BYTES, SlotFound, Superblock};
-use tierstone_logstore::{Inventory, OpenReport, OpenSettings, SuperblockWriter, open};
-use tierstone_media::sim::{SimDevice, SimMedium};
-use tierstone_media::{BLOCK_BYTES, Wait};
+use tierstone_logstore::{OpenReport, OpenSettings};
+use tierstone_media::BLOCK_BYTES;
+use tierstone_media::sim::SimMedium;
 
 const SPACE: KeyspaceId = KeyspaceId(1);
 const SEGMENT: u64 = 64 << 10;
 const SEGMENTS: u32 = 64;
 
-/// An open store with what writes its superblock.
-struct Opened {
-    store: Store,
-    superblock: SuperblockWriter,
-    inventory: Arc<Inventory>,
-    report: OpenReport,
-    medium: SimMedium,
-}
-
 impl Opened {
-    fn on(medium: &SimMedium, mut device: SimDevice, settings: &OpenSettings) -> Result<Opened> {
-        let mut opened = open(&mut device, settings)?;
-        let (shard, _) = opened.plans.pop().unwrap().build(&mut device)?;
-        Ok(Opened {
-            store: Harness::new(shard, device, opened.hasher),
-            superblock: opened.superblock,
-            inventory: opened.inventory,
-            report: opened.report,
-            medium: medium.clone(),
-        })
-    }
-
     fn put(&mut self, keys: std::ops::Range<u32>, len: usize) {
         for key in keys {
             self.store.put(SPACE, &key.to_le_bytes(), &vec![key as u8; len]).unwrap();
@@ -48,15 +26,6 @@ impl Opened {
 
     fn note(&mut self) {
         self.superblock.note_segments(&mut self.medium.device(), &self.inventory).unwrap();
-    }
-
-    fn close(mut self) {
-        self.store.engine.shut();
-        while !self.store.engine.is_shut() {
-            self.store.turn(Wait::One);
-        }
-        drop(self.store);
-        self.superblock.close(&mut self.medium.device(), Some(&self.inventory)).unwrap();
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod chain;
 pub mod lives;
 pub mod machine;
+pub mod opened;
 pub mod run;
 pub mod sampling;
 
